@@ -1,15 +1,14 @@
 """The table of firing alerts with their first steps, which several dashboards contain."""
 
 import re
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 
 from agent.faults.declarations import declared
 from agent.faults.model import Fault
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.board import BAD, LOOKS, PLAIN, WARNING, Json
-from dashboards.kinds import override, worded
-from dashboards.promql import aggregated, scoped
+from dashboards.kinds import Scope, override, worded
+from dashboards.promql import aggregated
 from dashboards.tables import Column, Table
 
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
@@ -27,6 +26,9 @@ DECIDING = ("severity", "window", "sign", "action", "cause")
 TWO_LINES = 215
 """Characters of a first step on a screen of 1600 pixels."""
 
+MOST_URGENT = 1_000_000
+"""Above the rank of any node."""
+
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
@@ -36,7 +38,7 @@ def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
     for group in declared(RuleParameters(AlertThresholds())).groups:
         for fault in (rule for rule in group.rules if isinstance(rule, Fault)):
             labels = {**fault.labels, "severity": str(fault.severity)}
-            words = (rf"/{labels[kind]}\b.*" for kind in DECIDING if kind in labels)
+            words = (rf"/{labels[kind]}\b[^;]*" for kind in DECIDING if kind in labels)
             found[f"{fault.alert}{''.join(words)}"] = of(fault)
     return {key: text for key, text in found.items() if text} | {".*": of_others}
 
@@ -48,34 +50,42 @@ def summary(fault: Fault) -> str:
     return re.sub(r"^XID {{.*?}}, |{{.*?}} ", "", text)
 
 
-def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
-    """Return the table of firing alerts with the labels `by`, most severe first. Alert names link
-    to their runbook pages if the runbook has a URL."""
+def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, height: int) -> Json:
+    """Return the table of firing alerts with the labels `by`, most severe first, and those of one
+    severity by the `rank` of their nodes. Alert names link to their runbook pages if the runbook
+    has a URL."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     decisions = ", ".join(f'"{label}"' for label in ("alertname", *DECIDING))
-    steps = texts(lambda fault: _begin(fault.do), ON_ITS_PAGE)
+    steps = _of_one_gpu(texts(lambda fault: _begin(fault.do), ON_ITS_PAGE))
+    orders: list[str] = []
     counts, begins = [], []
     for severity in SEVERITIES:
         of = f'{{severity=~"{severity}"}}'
         began = f"(ALERTS_FOR_STATE{of} and ignoring (alertstate) ALERTS{of}) * 1000"
         firing, since = (
-            f'label_join(label_join(label_join({one}, "do", "/", {decisions}), "what", "/", '
-            f'{decisions}), "where", ";", "gpu", "device", "link", "xid", "instance")'
+            f'label_join(label_join({one}, "what", "/", {decisions}), '
+            '"where", ";", "gpu", "device", "link", "xid", "instance")'
             for one in (f"ALERTS{of}", began)
         )
         counts.append(_rows("count", firing, firing, by))
         begins.append(_rows("min", since, firing, by))
+        orders.append(f"{MOST_URGENT * (len(SEVERITIES) - len(orders))} + 0 * ({counts[-1]})")
+    ranks = f"({f'{rank} or ' * bool(rank)}0 * count by (cluster, instance) (ALERTS))"
+    ranked = f"({' or '.join(orders)}) + on (cluster, instance) group_left () {ranks}"
     return Table(
         title="Firing alerts",
         about="Firing alerts, with the number of GPUs and devices, and the first step. More than "
-        "three of one kind share a row. An alert on a whole rack has no node. A condition over 15 "
-        "minutes, hours or a day begins to hold that much later than the state itself, which the "
-        "board of its GPU shows. An XID stays for 30 minutes, also if its GPU is back. A name "
-        "links to its page of RUNBOOK.md, which goes on where a step ends in dots.",
+        "three of one kind share a row. An alert on a whole rack has no node. A fault is older "
+        "than its alert: a condition over 15 minutes, hours or a day begins to hold that much "
+        "later, and Prometheus knows none from before its own start. An XID stays for 30 minutes, "
+        "also if its GPU is back. A name links to its page of RUNBOOK.md, which goes on where a "
+        "step ends in dots.",
         columns=(
+            Column("Rank", f"sort_desc({ranked})", "none"),
             Column("Count", " or ".join(counts), "none"),
-            Column("Alert since", " or ".join(begins), "dateTimeFromNow"),
+            Column("At least since", " or ".join(begins), "dateTimeFromNow"),
         ),
+        hidden=("Value #A",),
         links={"instance": "node", **page},
         more=(
             override("severity", COLOURED),
@@ -87,9 +97,19 @@ def firing_alerts(runbook: str, by: tuple[str, ...], places: str) -> Json:
         as_asked=True,
         empty="while no alert fires",
         width=24,
-        height=10,
+        height=height,
         cells="lg",
-    ).drawn(partial(scoped, places=places))
+    ).drawn(scope)
+
+
+def _of_one_gpu(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return texts whose commands have the number of the GPU if the place of the alert is one."""
+    found = {}
+    for key, text in texts.items():
+        if "-i GPU" in text:
+            found[f"{key};([0-9]+);.*"] = text.replace("-i GPU", "-i $1")
+        found[f"{key};.*"] = text
+    return found
 
 
 def _begin(text: str) -> str:
@@ -106,4 +126,5 @@ def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
     rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)
     many = f"{aggregated(operator, expr, rest)} and {on} {number} > 3"
-    return f'label_replace({many}, "where", "several", "", "") or {on} {each}'
+    found = f'label_replace({many}, "where", "several", "", "") or {on} {each}'
+    return f'label_join({found}, "do", ";", "what", "where")'

@@ -145,7 +145,7 @@ class Graph(Panel, kw_only=True):
     whole: bool = False  # a share on an axis up to 1
     legends: bool = True  # legend below; off for a hundred names, which the tooltip shows
     figures: bool = False  # legend beside, with last, mean, and maximum values
-    every: str = ""  # interval of records; each step ends at its record
+    every: str = ""  # least interval of steps, each of which ends at its value
 
     def drawn(self, scope: Scope) -> Json:
         # Stacked shares may exceed 1 slightly because of rounding; a path can exceed its
@@ -196,13 +196,14 @@ class OfFigures(Panel, kw_only=True):
 class Number(OfFigures, kw_only=True):
     """A single value, or a value for each series."""
 
-    width: int = 4
-    height: int = 4
+    width: int = 3
+    height: int = 3
     fields: Json = {}
 
     def drawn(self, scope: Scope) -> Json:
         plain = STEPS[self.steps] in (NEUTRAL, WELL)
         options = {**LOOKS["number"], "colorMode": "none" if plain else "background_solid"}
+        options["textMode"] = "value_and_name" if self.legend else "value"
         return self._shown("stat", scope, self.fields, options)
 
 

@@ -36,6 +36,8 @@ class RowTable(Struct, forbid_unknown_fields=True):
     panel: tuple[Json, ...] = ()
     collapsed: bool = False
     firing_alerts: tuple[str, ...] = ()
+    rank: str = ""  # PromQL: order of the nodes in that panel, the largest value first
+    height: int = 7  # of that panel
     pages: tuple[str, ...] = ()  # runbook pages of alerts for which no agent serves them
 
 
@@ -64,7 +66,8 @@ def board(name: str, runbook: str = "") -> Board:
             _panel({**shared.get(one.pop("shared", ""), {}), **one}, scope) for one in row.panel
         ]
         if row.firing_alerts:
-            panels.append(firing_alerts(runbook, row.firing_alerts, places))
+            alerts = partial(scope, places=places)
+            panels.append(firing_alerts(runbook, row.firing_alerts, alerts, row.rank, row.height))
         panels += [_page(alert, 24 // len(row.pages)) for alert in row.pages]
         rows.append(Row(row.question, panels, row.collapsed))
     variables = [VARIABLES[one] for one in found.variables]

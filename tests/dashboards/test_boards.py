@@ -329,7 +329,7 @@ def test_records_are_recorded() -> None:
 def test_limits_are_queries_drawn_as_dashed_lines() -> None:
     named = [q for q in queries() if re.search(r"_limit_|_total_bytes\{", q.target["expr"])]
     drawn = [q for q in named if q.panel["type"] == "timeseries"]
-    assert len(drawn) >= 12
+    assert len(drawn) >= 10
     for asked in drawn:
         (override,) = limits(asked)
         properties = {p["id"]: p["value"] for p in override["properties"]}

@@ -34,14 +34,15 @@ def test_an_alert_leads_to_its_page_and_says_what_to_do(
     (link,) = found["alertname", "links"]
     assert link["url"].endswith("/runbook.html#${__data.fields.alertname}")
     said = "/".join((alert, *(labels.get(kind, "") for kind in DECIDING)))
-    what, first = (
+    what, first, of_one = (
         next(
-            m["options"]["result"]["text"]
+            re.sub(m["options"]["pattern"], m["options"]["result"]["text"].replace("$", "\\"), text)
             for m in found[column, "mappings"]
-            if re.fullmatch(m["options"]["pattern"], said)
+            if re.fullmatch(m["options"]["pattern"], text)
         )
-        for column in ("what", "do")
+        for column, text in (("what", said), ("do", f"{said};several"), ("do", f"{said};3;;1;;n"))
     )
+    assert of_one == first.replace("-i GPU", "-i 3"), "the command has the number of its GPU"
     assert do.startswith(first.removesuffix(" …")) or first.startswith(do)
     assert what
     assert "{{" not in what

@@ -63,7 +63,6 @@ FIRST = "Look here first"
 BOTH = "dgx-gpu", "dgx-node"
 AT_LIMIT = (
     ("dgx-node", "Time at the limit, by path", "A"),
-    ("dgx-node", "Time at the limit", "A"),
 )
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
