@@ -26,11 +26,11 @@ class Column(Struct, forbid_unknown_fields=True):
 
     def drawn(self) -> Json:
         steps = STEPS[self.steps]
-        nan = {"match": "nan", "result": {"text": self.absent}}
+        absent = {"match": "null+nan", "result": {"text": self.absent, "color": PAINTLESS}}
         properties = {
             "unit": self.unit,
             "noValue": self.absent,
-            "mappings": [{"type": "special", "options": nan}],
+            "mappings": [{"type": "special", "options": absent}],
             **decimals(self.unit),
             "thresholds": painted(steps, PAINTLESS),
             "custom.cellOptions": _cells(steps),

@@ -61,9 +61,7 @@ STEPS, MEMORY = "Length of a step", "Memory, and what the driver asks for"
 JOBS = "Jobs, those that lose most first"
 FIRST = "Look here first"
 BOTH = "dgx-gpu", "dgx-node"
-AT_LIMIT = (
-    ("dgx-node", "Time at the limit, by path", "A"),
-)
+AT_LIMIT = (("dgx-node", "Time at the limit, by path", "A"),)
 EMPTY: dict[tuple[str, str, str], set[str]] = {
     **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
     ("dgx-fleet", FIRST, "F"): NOWHERE,
