@@ -1,7 +1,7 @@
 """The table of firing alerts with their first steps, which several dashboards contain."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from agent.faults.declarations import declared
 from agent.faults.model import Fault
@@ -25,9 +25,6 @@ DECIDING = ("severity", "window", "sign", "action", "cause")
 
 TWO_LINES = 215
 """Characters of a first step on a screen of 1600 pixels."""
-
-MOST_URGENT = 1_000_000
-"""Above the rank of any node."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
@@ -55,8 +52,26 @@ def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, he
     severity by the `rank` of their nodes. Alert names link to their runbook pages if the runbook
     has a URL."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
+    steps = {
+        f"{key};([^;]*).*": text.replace("-i GPU", "-i $1")
+        for key, text in texts(lambda fault: _begin(fault.do), ON_ITS_PAGE).items()
+    }
+    return Table(
+        columns=_columns(by, rank),
+        links={"instance": "node", **page},
+        more=(
+            override("severity", COLOURED),
+            worded("where", LOOKS["places"], displayName="Where"),
+            worded("what", texts(summary, "-"), displayName="What is wrong", **LOOKS["wrapped"]),
+            worded("do", steps, displayName="What to do first", **LOOKS["wrapped"]),
+        ),
+        height=height,
+        **LOOKS["firing_alerts"],
+    ).drawn(scope)
+
+
+def _columns(by: tuple[str, ...], rank: str) -> tuple[Column, ...]:
     decisions = ", ".join(f'"{label}"' for label in ("alertname", *DECIDING))
-    steps = _of_one_gpu(texts(lambda fault: _begin(fault.do), ON_ITS_PAGE))
     orders: list[str] = []
     counts, begins = [], []
     for severity in SEVERITIES:
@@ -69,47 +84,13 @@ def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, he
         )
         counts.append(_rows("count", firing, firing, by))
         begins.append(_rows("min", since, firing, by))
-        orders.append(f"{MOST_URGENT * (len(SEVERITIES) - len(orders))} + 0 * ({counts[-1]})")
-    ranks = f"({f'{rank} or ' * bool(rank)}0 * count by (cluster, instance) (ALERTS))"
-    ranked = f"({' or '.join(orders)}) + on (cluster, instance) group_left () {ranks}"
-    return Table(
-        title="Firing alerts",
-        about="Firing alerts, with the number of GPUs and devices, and the first step. More than "
-        "three of one kind share a row. An alert on a whole rack has no node. A fault is older "
-        "than its alert: a condition over 15 minutes, hours or a day begins to hold that much "
-        "later, and Prometheus knows none from before its own start. An XID stays for 30 minutes, "
-        "also if its GPU is back. A name links to its page of RUNBOOK.md, which goes on where a "
-        "step ends in dots.",
-        columns=(
-            Column("Rank", f"sort_desc({ranked})", "none"),
-            Column("Count", " or ".join(counts), "none"),
-            Column("At least since", " or ".join(begins), "dateTimeFromNow"),
-        ),
-        hidden=("Value #A",),
-        links={"instance": "node", **page},
-        more=(
-            override("severity", COLOURED),
-            worded("where", LOOKS["places"], displayName="Where"),
-            worded("what", texts(summary, "-"), displayName="What is wrong", **LOOKS["wrapped"]),
-            worded("do", steps, displayName="What to do first", **LOOKS["wrapped"]),
-        ),
-        widths=LOOKS["widths"],
-        as_asked=True,
-        empty="while no alert fires",
-        width=24,
-        height=height,
-        cells="lg",
-    ).drawn(scope)
-
-
-def _of_one_gpu(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return texts whose commands have the number of the GPU if the place of the alert is one."""
-    found = {}
-    for key, text in texts.items():
-        if "-i GPU" in text:
-            found[f"{key};([0-9]+);.*"] = text.replace("-i GPU", "-i $1")
-        found[f"{key};.*"] = text
-    return found
+        orders.append(f"{len(SEVERITIES) - len(orders)}e6 + 0 * ({counts[-1]})")
+    ranked = f"({' or '.join(orders)}) + on (cluster, instance) group_left () ({rank})"
+    return (
+        Column("Rank", f"sort_desc({ranked})", "none"),
+        Column("Count", " or ".join(counts), "none"),
+        Column("At least since", " or ".join(begins), "dateTimeFromNow"),
+    )
 
 
 def _begin(text: str) -> str:
@@ -126,5 +107,5 @@ def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
     rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)
     many = f"{aggregated(operator, expr, rest)} and {on} {number} > 3"
-    found = f'label_replace({many}, "where", "several", "", "") or {on} {each}'
+    found = f'label_replace({many}, "where", "GPU;several", "", "") or {on} {each}'
     return f'label_join({found}, "do", ";", "what", "where")'

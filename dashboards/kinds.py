@@ -22,8 +22,6 @@ from dashboards.board import (
     name_of,
 )
 
-REDUCED: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
-
 Scope = Callable[[str], str]
 
 
@@ -189,8 +187,7 @@ class OfFigures(Panel, kw_only=True):
     def _shown(self, kind: str, scope: Scope, defaults: Json, options: Json) -> Json:
         look = {"color": {"mode": "thresholds"}, "thresholds": painted(STEPS[self.steps])}
         query = Query(scope(self.expr), self.legend)
-        shown = {"reduceOptions": REDUCED, **options}
-        return self._made(kind, [query], {**look, **decimals(self.unit), **defaults}, shown)
+        return self._made(kind, [query], {**look, **decimals(self.unit), **defaults}, options)
 
 
 class Number(OfFigures, kw_only=True):

@@ -36,7 +36,7 @@ class RowTable(Struct, forbid_unknown_fields=True):
     panel: tuple[Json, ...] = ()
     collapsed: bool = False
     firing_alerts: tuple[str, ...] = ()
-    rank: str = ""  # PromQL: order of the nodes in that panel, the largest value first
+    rank: str = "0 * count by (cluster, instance) (ALERTS)"  # of nodes there, the largest first
     height: int = 7  # of that panel
     pages: tuple[str, ...] = ()  # runbook pages of alerts for which no agent serves them
 

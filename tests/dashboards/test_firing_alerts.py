@@ -40,7 +40,11 @@ def test_an_alert_leads_to_its_page_and_says_what_to_do(
             for m in found[column, "mappings"]
             if re.fullmatch(m["options"]["pattern"], text)
         )
-        for column, text in (("what", said), ("do", f"{said};several"), ("do", f"{said};3;;1;;n"))
+        for column, text in (
+            ("what", said),
+            ("do", f"{said};GPU;several"),
+            ("do", f"{said};3;;1;;n"),
+        )
     )
     assert of_one == first.replace("-i GPU", "-i 3"), "the command has the number of its GPU"
     assert do.startswith(first.removesuffix(" …")) or first.startswith(do)
