@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,20 +18,12 @@ from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
 from tests.support.repository import ROOT
 
+CASES = tomllib.loads(Path(__file__).with_name("readme.toml").read_text("utf-8"))
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MANUAL = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
 LISTED = README.partition("## How do I ...")[2].partition("\n## ")[0]
-RECIPES = {
-    "slack": "Get alerts in Slack",
-    "silence": "Silence a node",
-    "threshold": "Change a threshold",
-    "price": "See what waiting GPUs cost",
-    "kubernetes": "Kubernetes",
-    "slurm": "Health checks before and between jobs",
-    "opentelemetry": "OpenTelemetry",
-    "tunnel": "Open the page of a DGX on my computer",
-    "boards": "Load the boards into Grafana",
-}
+RECIPES = CASES["recipes"]
 
 
 def lines(recipe: str, language: str) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ from agent.faults.hiding import inhibitions
 from alerts.build import alertmanager, alerts_of, groups
 from alerts.receivers import NEEDS, Receivers
 from tests.stack.running import run_to_end
+
+CASES = tomllib.loads(Path(__file__).with_name("alertmanager.toml").read_text("utf-8"))
 
 ALL = Receivers(
     webhook_url="https://hooks.example/dgx",
@@ -119,22 +122,7 @@ def test_half_a_receiver_is_refused(key: str) -> None:
         text_of(alone)
 
 
-WRONG = {
-    "alertmanager.webhook_url": ("ftp://x/", "http://user:word@host/", "http://", "http://h:x/"),
-    "alertmanager.watchdog_url": ("hooks.example/x",),
-    "alertmanager.email_to": ("somebody",),
-    "alertmanager.email_smarthost": ("mail", "mail:0", ":25"),
-    "alertmanager.email_password_file": ("secret", "./secret"),
-    "alertmanager.slack_url_file": ("https://hooks.slack.com/services/T/B/x",),
-    "alertmanager.slack_channel": ("two words",),
-    "alerts.starved_window": ("15", "15 minutes", "59s", "25h", "-1m", ""),
-    "alerts.silent_for": ("30s",),
-    "alerts.runbook": ("", "a b"),
-    "alerts.starved_share": (0,),
-    "alerts.held_share": (1.5,),
-    "alerts.hot_margin": (90,),
-    "alerts.nvlink_errors": (0,),
-}
+WRONG = CASES["wrong"]
 
 
 @pytest.mark.parametrize("key", WRONG)

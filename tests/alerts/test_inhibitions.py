@@ -61,9 +61,6 @@ def matches(matcher: str, alert: Fault) -> bool:
     return bool(same) != (how == "!=")
 
 
-GONE = ("DgxAgentDown", "DgxAgentBlind")
-
-
 def pairs() -> Iterator[tuple[Fault, Fault]]:
     """Each alert that silences another; where a node or its driver is gone nothing is read."""
     for rule in RULES:

@@ -1,6 +1,7 @@
 """`[alerts.NAME]`: a site drops a rule, or changes it."""
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from agent.config.settings import Settings
 from agent.faults.thresholds import AlertThresholds
 from alerts.build import alertmanager, rules
 from tests.stack.running import run_to_end
+
+CASES = tomllib.loads(Path(__file__).with_name("patches.toml").read_text("utf-8"))
 
 STARVED = "[alerts]\nstarved_share = 0.4\n[alerts.DgxGpuStarved]\n"
 
@@ -60,22 +63,7 @@ def test_at_once(tmp_path: Path) -> None:
     assert "for" not in rule
 
 
-WRONG = {
-    "[alerts.DgxGpuStarving]\nenabled = false": "alerts.DgxGpuStarving is not a known key, "
-    "expected one of DgxAgentBlind, ",
-    "[alerts.DgxGpuHot]\nenable = false": "alerts.DgxGpuHot: object contains unknown "
-    "field `enable` (a table of enabled, for, severity, labels)",
-    "[alerts.DgxGpuHot]\nenabled = 1": "alerts.DgxGpuHot.enabled: expected `bool`, got `int`",
-    '[alerts.DgxGpuHot]\nfor = "5 min"': "alerts.DgxGpuHot: for: '5 min' is not a duration from "
-    "0s to 1d, such as 5m",
-    '[alerts.DgxGpuHot]\nseverity = "page"': "alerts.DgxGpuHot.severity: invalid enum value 'page' "
-    "(one of critical, warning, info)",
-    '[alerts.DgxGpuHot]\nlabels = { sign = "x" }': "alerts.DgxGpuHot: labels: 'sign' is not "
-    "the name of a label other than alertname, instance, job, severity, sign",
-    "[alerts.DgxGpuHot.labels]\nteam = 1": "alerts.DgxGpuHot.labels[...]: expected `str`",
-    '[alerts.DgxGpuHot.labels]\n"a b" = "x"': "alerts.DgxGpuHot: labels: 'a b' is not the",
-    "[alerts]\nDgxGpuHot = false": "alerts.DgxGpuHot is not a known key, expected one of ",
-}
+WRONG = CASES["wrong"]
 
 
 @pytest.mark.parametrize("text", WRONG)

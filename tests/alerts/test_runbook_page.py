@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,7 +18,7 @@ from alerts.runbook import runbook_page
 from tests.support.alert_replay import run_promtool
 from tests.support.boards import boards, everything
 
-BOARDS = "http://localhost:3000/d/"
+CASES = tomllib.loads(Path(__file__).with_name("runbook_page.toml").read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -98,16 +99,7 @@ TICKS = "dgx_agent_last_tick_timestamp_seconds"
 
 
 @pytest.mark.promtool
-@pytest.mark.parametrize(
-    ("alert", "instance", "series", "expected"),
-    [
-        ("DgxGpuHot", "node7", {}, "http://node7:9935/runbook.html"),
-        ("DgxGpuHot", "node7:19935", {}, "http://node7:19935/runbook.html"),
-        ("DgxGpuHot", "[2001:db8::7]:9935", {}, "http://[2001:db8::7]:9935/runbook.html"),
-        ("DgxAgentDown", "node7", {}, "http://localhost:3000/d/dgx-agent"),
-        ("DgxWatchdog", "", {}, "http://localhost:3000/d/dgx-agent"),
-    ],
-)
+@pytest.mark.parametrize(("alert", "instance", "series", "expected"), CASES["links"])
 def test_a_link_opens_as_prometheus_writes_it(
     alert: str, instance: str, series: dict[str, int], expected: str, tmp_path: Path
 ) -> None:

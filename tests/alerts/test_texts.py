@@ -1,12 +1,15 @@
 """The texts that people read, as promtool renders them: what, where, how much, of what."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.delivered import FIRING, OF_GPU, SHORTEST, Fired, all_messages, rendered
 from tests.support.alert_input import TARGET, Case, Series
+
+CASES = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 
 DROPPED = ", labels dropped"
 
@@ -60,20 +63,7 @@ def test_says_it_where_labels_were_dropped(texts: dict[str, list[Fired]]) -> Non
         assert not re.search(r"<error|<no value>|%!|\{\{|  |\(\)|^ |: [.)]", text), text
 
 
-EXACT = {
-    "DgxGpuStarved: just over a quarter": "it waited for 26% of the last 15 min (limit 25%), most "
-    "for the disk; nothing is broken: tell the job's owner. If it reads: read ahead",
-    "DgxGpuStarved: another cause takes more by now": "most for the disk; nothing is broken",
-    "DgxGpuHot: at the limit": "core has reached its temperature limit. The GPU slows",
-    "DgxGpuHot: of a job": "fans, inlet air, dust. Its job: 7.",
-    "DgxLinkSaturated: network, just over": "network port eno1 (receive) was at its limit for 51% "
-    "of the last 10 min (limit 50%); nothing is broken: tell the job's owner. If the job reads",
-    "DgxGpuStraggler: two wait for one": "2 GPUs wait for it, each for over 25% of the last",
-    "DgxGpuMissing: seen to go": "it no longer answers. Drain the node",
-    "DgxNvlinkDown: one is down": "1 NVLink is down. Drain the node",
-    "DgxDiskFailing: the last copy": "Do not pull the disk: it holds the last good copy",
-    "DgxRaidDegraded: one less, by name": "array md0 has lost its member nvme1n1",
-}
+EXACT = CASES["exact"]
 
 
 @pytest.mark.promtool

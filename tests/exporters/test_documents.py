@@ -1,6 +1,8 @@
 """The snapshot as JSON, and METRICS.md."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 from agent.model import BUSY as BUSY_PAIR
 from agent.model import Absence, GpuKey, Metric, Reason, Sample, SignalQuality, Verdict
@@ -23,72 +25,8 @@ from tests.support.exposition import (
 
 
 def test_the_whole_document() -> None:
-    assert document(RICH, 1.0) == {
-        "time": "2023-11-14T22:13:20.250Z",
-        "timestamp": 1_700_000_000.25,
-        "tick": 1,
-        "system": {"system": "dgx-h100", "driver_version": "580"},
-        "gpus": [
-            {
-                "gpu": "0",
-                "uuid": "GPU-a",
-                "info": {"model": "H100"},
-                "verdict": {},
-                "values": {
-                    "dgx_bandwidth_limit_bytes_per_second": [
-                        {
-                            "path": "nvlink",
-                            "device": "gpu0",
-                            "direction": "transmit",
-                            "value": 4.5e11,
-                        }
-                    ],
-                    "dgx_gpu_clock_hertz": [
-                        {"clock": "memory", "value": 2.6e9},
-                        {"clock": "sm", "value": 1.98e9},
-                    ],
-                    "dgx_gpu_power_watts": 400.0,
-                    "dgx_loader_sleep_ratio": 0.5,
-                },
-                "absent": {
-                    "dgx_gpu_clock_hertz": [
-                        {"labels": {"clock": "video"}, "reason": "denied", "detail": "video clock"}
-                    ],
-                    "dgx_gpu_energy_joules_total": {
-                        "reason": "unsupported",
-                        "detail": "nvmlTotalEnergy",
-                    },
-                },
-            },
-            bare_gpu("9", "GPU-c", 61.0),
-            bare_gpu("10", "GPU-b", 60.0),
-        ],
-        "host": {
-            "dgx_bandwidth_limit_bytes_per_second": [
-                {"path": "disk", "device": "nvme0n1", "direction": "read", "value": 6.5e9}
-            ],
-            "dgx_cpu_busy_ratio": 0.25,
-            "dgx_disk_read_bytes_total": [{"device": "nvme0n1", "value": 7.0}],
-        },
-        "absent": [
-            {
-                "metric": "dgx_disk_read_bytes_total",
-                "labels": {"device": "sdb"},
-                "reason": "not_present",
-                "detail": "/proc/diskstats",
-            }
-        ],
-        "sources": [
-            {"source": "host", "up": False},
-            {"source": "nvml", "read_seconds": 1.5, "up": True},
-        ],
-    }
-
-
-def bare_gpu(index: str, uuid: str, watts: float) -> dict[str, object]:
-    found = {"dgx_gpu_power_watts": watts}
-    empty: dict[str, dict[str, str]] = {"info": {}, "verdict": {}, "absent": {}}
-    return {"gpu": index, "uuid": uuid, "values": found, **empty}
+    expected = json.loads(Path(__file__).with_name("documents.json").read_text(encoding="utf-8"))
+    assert document(RICH, 1.0) == expected
 
 
 def test_expired_values_are_stalled() -> None:

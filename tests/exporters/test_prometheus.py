@@ -4,8 +4,10 @@ import gzip
 import logging
 import math
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +27,6 @@ from tests.support.exposition import (
     GOLDEN_OPENMETRICS,
     GOLDEN_TEXT,
     OM,
-    OM_1,
     PROMETHEUS_2,
     PROMETHEUS_3,
     READ,
@@ -40,6 +41,8 @@ from tests.support.exposition import (
     reading,
     snapshot,
 )
+
+CASES = tomllib.loads(Path(__file__).with_name("prometheus.toml").read_text("utf-8"))
 
 # The exposition
 
@@ -194,31 +197,7 @@ def test_promtool_has_no_complaint() -> None:
 # Negotiation
 
 
-@pytest.mark.parametrize(
-    ("accept", "content_type"),
-    [
-        ("", TEXT_0),
-        ("*/*", TEXT_0),
-        ("text/*", TEXT_0),
-        ("text/html,application/xhtml+xml,*/*;q=0.8", TEXT_0),
-        ("text/plain", TEXT_0),
-        ("text/plain;version=0.0.4", TEXT_0),
-        ("TEXT/PLAIN; Version=1.0.0", TEXT_0),
-        (OM, OM_1),
-        (f'{OM};version="1.0.0"', OM_1),
-        (f"{OM};version=1.0.0;escaping=nonsense", OM_1),
-        (f"{OM};version=0.0.1", TEXT_0),
-        (f"{OM};version=2.0.0,{OM};version=1.0.0;q=0.9", OM_1),
-        (f"{OM};version=one", TEXT_0),
-        (f"{OM};q=0", TEXT_0),
-        (f"{OM};q=x", OM_1),
-        (f"{OM}; version=1.0.0; q=0.0, text/plain", TEXT_0),
-        (f"{OM};q=0.5,text/plain;q=0.9", TEXT_0),
-        (f"text/plain;version=0.0.4;q=0.5,{OM};version=1.0.0", OM_1),
-        (PROMETHEUS_2, OM_1),
-        (PROMETHEUS_3, OM_1),
-    ],
-)
+@pytest.mark.parametrize(("accept", "content_type"), CASES["accepts"])
 def test_openmetrics_is_spoken_to_who_takes_it(accept: str, content_type: str) -> None:
     assert negotiate(accept).content_type == content_type
 

@@ -1,6 +1,7 @@
 """The web configuration: what is read, and one sentence for all that is wrong with it."""
 
 import sys
+import tomllib
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 from agent.config.configuration import ConfigError
 from exporters.web_file import WebConfig, WebFile, content, parse
 from tests.stack.running import run_to_end
+
+CASES = tomllib.loads(Path(__file__).with_name("web_config.toml").read_text("utf-8"))
 
 HASH = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 TLS_FILES = "cert_file: server.crt\n  key_file: server.key\n  "
@@ -79,52 +82,7 @@ def tls(lines: str) -> str:
     return f"tls_server_config:\n  {TLS_FILES}{lines}"
 
 
-WRONG = {
-    "unknown": ("tls_config:\n  x: 1", "unknown field `tls_config` (a table of tls_server_config"),
-    "unknown tls": (
-        tls("cert_fiel: a"),
-        "tls_server_config: object contains unknown field `cert_fiel`",
-    ),
-    "client certificates": (
-        tls("client_auth_type: RequireAndVerifyClientCert"),
-        "`client_auth_type` (a table of cert_file, key_file, min_version); else use a proxy",
-    ),
-    "old TLS": (tls("min_version: TLS11"), "min_version: invalid enum value 'TLS11' (one of TLS12"),
-    "no mapping": ("- a", "expected `object`, got `array` (a table of"),
-    "not YAML": ("a: [", "is not YAML in UTF-8: "),
-    "python": ("a: !!python/object:os.system {}", "is not YAML in UTF-8: "),
-    "no key": (
-        "tls_server_config:\n  cert_file: server.crt",
-        "_config: object missing required field `key_file`",
-    ),
-    "inline": (tls("cert: text"), "tls_server_config: object contains unknown field `cert` "),
-    "no such cert": (
-        "tls_server_config: {cert_file: none.crt, key_file: server.key}",
-        "none.crt: cannot be read: No such file or directory",
-    ),
-    "key of another": (
-        "tls_server_config: {cert_file: server.crt, key_file: newer.key}",
-        "newer.key: are not a certificate with its key: key values mismatch",
-    ),
-    "plain password": (
-        "basic_auth_users: {alice: secret}",
-        "(a bcrypt hash of a cost from 4 to 14 (htpasswd",
-    ),
-    "costly password": (
-        f"basic_auth_users: {{alice: {HASH.replace('$10$', '$17$')}}}",
-        "(a bcrypt hash of a cost from 4 to 14",
-    ),
-    "NUL in a name": (
-        'tls_server_config: {cert_file: "a\\0b", key_file: server.key}',
-        "cannot be read: ",
-    ),
-    "half a character": (
-        'tls_server_config: {cert_file: "\\ud800", key_file: server.key}',
-        "cannot be read: ",
-    ),
-    "half a key": ('"\\ud800": 1', "is not YAML in UTF-8"),
-    "numbers as keys": ("1: a", "expected `str`"),
-}
+WRONG = CASES["wrong"]
 
 
 @pytest.mark.parametrize("case", WRONG)

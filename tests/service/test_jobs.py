@@ -23,7 +23,6 @@ LASTS = 24
 """Seconds of a step; receipts are kept of what lasts 10, and Slurm is asked every 15."""
 
 APART = 2.0
-GONE = 60.0
 LOADS = {
     "cpu": """
 import subprocess, sys, time

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import sys
+import tomllib
 import urllib.request
 from argparse import Namespace
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from agent.stack.files import data_folder
 from agent.stack.programs import USUAL_PORTS, FreePorts, choose
 from tests.stack.running import Running, alive, eventually, run_to_end
 from tests.support.patience import PATIENCE
+
+CASES = tomllib.loads(Path(__file__).with_name("up.toml").read_text("utf-8"))
 
 pytestmark = pytest.mark.stack
 
@@ -215,16 +218,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert "up cannot start setpriv: No such file or directory" in sentence
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (("--simulate", "dgx-9"), "'dgx-9'"),
-        (("--fleet", "3"), "a fleet has 4 to 1000 nodes, not 3"),
-        (("--fleet", "8", "--simulate", "k40:idle"), "--simulate may only name the system"),
-        (("--simulate", "k40", "--data", "/dev/null/x"), "--data /dev/null/x: cannot be written"),
-        (("--simulate", "k40", "--data", "/proc"), "--data /proc: cannot be written"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "sentence"), CASES["refused"])
 def test_what_cannot_be_is_refused(arguments: tuple[str, ...], sentence: str) -> None:
     assert sentence in refused(*arguments)
 

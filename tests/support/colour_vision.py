@@ -1,28 +1,15 @@
 """Distance of two colours for people with each kind of colour vision."""
 
+import tomllib
 from itertools import starmap
 from math import dist
+from pathlib import Path
+
+CASES = tomllib.loads(Path(__file__).with_name("colour_vision.toml").read_text("utf-8"))
 
 Triple = tuple[float, float, float]
 
-VISIONS: dict[str, tuple[Triple, Triple, Triple]] = {
-    "normal": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
-    "protanopia": (
-        (0.152286, 1.052583, -0.204868),
-        (0.114503, 0.786281, 0.099216),
-        (-0.003882, -0.048116, 1.051998),
-    ),
-    "deuteranopia": (
-        (0.367322, 0.860646, -0.227968),
-        (0.280085, 0.672501, 0.047413),
-        (-0.011820, 0.042940, 0.968881),
-    ),
-    "tritanopia": (
-        (1.255528, -0.076749, -0.178779),
-        (-0.078411, 0.930809, 0.147602),
-        (0.004733, 0.691367, 0.303900),
-    ),
-}
+VISIONS = CASES["visions"]
 """Linear RGB as seen: Machado, Oliveira and Fernandes (2009), severity 1."""
 
 TO_XYZ = ((0.4124, 0.3576, 0.1805), (0.2126, 0.7152, 0.0722), (0.0193, 0.1192, 0.9505))

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import ssl
+import tomllib
 import urllib.error
 import urllib.request
 from base64 import b64encode
@@ -32,6 +33,8 @@ from tests.stack.running import Running, eventually
 from tests.support.certificates import Authority
 from tests.support.served import hashed
 
+CASES = tomllib.loads(Path(__file__).with_name("inventory.toml").read_text("utf-8"))
+
 SHOWN = """\
 NodeName=dgx001 Arch=x86_64 Gres=gpu:v100:8(S:0-1) NodeAddr=10.0.0.1 NodeHostName=dgx001 \
 OS=Linux 5.15 #1 SMP State=MIXED ThreadsPerCore=2 Partitions=gpu
@@ -57,27 +60,7 @@ hosts = "dgx002"
 reason = "board ordered"
 """
 
-WRONG = {
-    'rack = "r01"': "rack: expected `array`, got `str`",
-    "[[rack]]\nname = 'r'": (
-        "rack[0]: object missing required field `hosts` (a table of name, hosts)"
-    ),
-    "[[rack]]\nname = ' '\nhosts = 'a'": (
-        "rack[0].name: expected `str` matching regex '\\\\S' (a name)"
-    ),
-    "[[rack]]\nname='a'\nhosts='x'\n[[rack]]\nname='b'\nhosts='x'": (
-        "rack[1].hosts: x is in a already, expected each host once"
-    ),
-    "hosts = 'a'\n[[drained]]\nhosts = 'b'": (
-        "drained[0].hosts: b is not listed, expected a host of the list"
-    ),
-    "hosts = 'a[2-1]'": f"hosts: 'a[2-1]' is not {EXPECTED}",
-    "port = 0": "port: expected `int` >= 1 (a port from 1 to 65535)",
-    "nodes = 'a'": (
-        "object contains unknown field `nodes` "
-        "(a table of cluster, port, hosts, slurm, rack, drained)"
-    ),
-}
+WRONG = CASES["wrong"]
 
 
 def no_slurm() -> str:
@@ -132,19 +115,7 @@ def test_a_wrong_file_is_one_sentence(
     assert capsys.readouterr().err == f"dgx-telemetry: {file}: {WRONG[text]}\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ((), "inventory needs one of hosts, --slurm and --file"),
-        (("a", "--slurm"), "inventory needs one of hosts, --slurm and --file"),
-        (("a", "--listen", "here"), "--listen must be HOST:PORT, not 'here'"),
-        (
-            ("a", "--port", "70000"),
-            "inventory: port: expected `int` <= 65535 (a port from 1 to 65535)",
-        ),
-        (("a", "--port", "0"), "inventory: port: expected `int` >= 1 (a port from 1 to 65535)"),
-    ],
-)
+@pytest.mark.parametrize(("words", "sentence"), CASES["flags"])
 def test_wrong_flags_are_one_sentence(
     words: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -229,16 +200,7 @@ def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path)
         assert program.end(signal.SIGTERM) == 0
 
 
-LISTS = {
-    "dgx001": ["dgx001"],
-    "dgx[001-003]": ["dgx001", "dgx002", "dgx003"],
-    "dgx[9-11]": ["dgx9", "dgx10", "dgx11"],
-    "dgx[08-10,98]-a, login": ["dgx08-a", "dgx09-a", "dgx10-a", "dgx98-a", "login"],
-    "r[1-2]n[01-02]": ["r1n01", "r1n02", "r2n01", "r2n02"],
-    "10.0.0.[1-2]": ["10.0.0.1", "10.0.0.2"],
-    " a\nb ,": ["a", "b"],
-    "": [],
-}
+LISTS = CASES["lists"]
 WRONG_LISTS = {"a b;c": "b;c"} | {
     text: text
     for text in ("dgx[1-", "dgx[]", "dgx[\u0663]", "dgx[3-1]", "dgx[0-999999]", "a[1-300]b[1-300]")
@@ -267,46 +229,15 @@ TEXT, NO_REASON = "of the text", "no reason given"
 NODE = "NodeName=dgx001 AvailableFeatures=a,State=DOWN Gres=gpu:8 NodeAddr={address} State={state}"
 
 
-@pytest.mark.parametrize(
-    ("state", "rest", "drained"),
-    [
-        ("IDLE+MAINTENANCE+RESERVED", "", "no reason given"),
-        ("MIXED+MAINTENANCE+PLANNED", "Reason=upgrade [ada@2026-11-26T01:00:00]", "upgrade"),
-        ("DOWN+DRAIN+INVALID_REG+NOT_RESPONDING", "Reason=fans [root@now] Comment=x", "fans"),
-        ("IDLE+DRAIN", "Reason=a [eve@2026-11-26] ReservationName=r [bob@2026]", "a"),
-        ("ALLOCATED+DRAIN+POWER_DRAIN", "Reason=b Comment=by eve State=IDLE", "b"),
-        ("IDLE+POWER_DRAIN", "Extra=State=FUTURE", "no reason given"),
-        ("DRAINED@", "Reason=c InstanceId=i-7 InstanceType=x ReservationName=r", "c"),
-        ("IDLE^", "", "no reason given"),
-        ("ALLOCATED$", "", "no reason given"),
-        ("MIXED#", "", ""),
-        ("IDLE~", "", None),
-        ("ALLOCATED%", "", None),
-        ("MIXED+REBOOT_REQUESTED", "Comment=State=FUTURE Gres=(null)", ""),
-        ("IDLE+DYNAMIC_NORM+PLANNED+BLOCKED", "Comment=NodeName=x State=DRAIN", ""),
-        ("FUTURE+DYNAMIC_FUTURE", "", None),
-        ("IDLE+CLOUD+POWERING_DOWN", "", None),
-    ],
-)
+@pytest.mark.parametrize(("state", "rest", "drained"), CASES["states"])
 def test_states_are_slurms_own_and_free_text_is_none(
-    state: str, rest: str, drained: str | None
+    state: str, rest: str, drained: list[str]
 ) -> None:
     line = f"{NODE.format(address='10.0.0.1', state=state)} ThreadsPerCore=2 {rest}"
-    found = [node.drained for node in inventory.slurm_nodes(line)]
-    assert found == ([] if drained is None else [drained])
+    assert [node.drained for node in inventory.slurm_nodes(line)] == drained
 
 
-NEW: dict[str, object] = {
-    "name": "n1",
-    "hostname": "n1",
-    "address": "10.0.0.1",
-    "gres": "gpu:h100:8(S:0-1)",
-    "state": ["IDLE", "DRAIN"],
-    "reason": "a Gres=(null) State=FUTURE [not a name@x] b",
-    "reason_set_by_user": "ada",
-    "comment": "NodeName=x",
-    "resume_after": {"set": True, "infinite": False, "number": 0},
-}
+NEW = CASES["node"]
 """A node as data_parser/v0.0.39 to v0.0.44 write it (Slurm 23.02 to 25.11)."""
 OLD = NEW | {"state": "idle", "state_flags": ["DRAIN"], "resume_after": 0}
 """As openapi/v0.0.37 and v0.0.38 do (21.08 and 22.05)."""

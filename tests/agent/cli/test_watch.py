@@ -11,7 +11,9 @@ import subprocess
 import sys
 import termios
 import time
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +23,8 @@ from agent.cli.watch import KEY, SORTS, Screen, ViewChoice, text
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 from tests.support.statuses import shown as machine_of
+
+CASES = tomllib.loads(Path(__file__).with_name("watch.toml").read_text("utf-8"))
 
 WIDTH = 80
 
@@ -61,16 +65,7 @@ def test_keys_scroll_and_two_digits_are_one_gpu(capsys: pytest.CaptureFixture[st
     assert [line for line in drawn("3") if line.startswith("    3")]
 
 
-@pytest.mark.parametrize(
-    ("keys", "says"),
-    [
-        ("", "  gpu  state"),
-        ("2", "process, pid "),
-        ("9", "There is no GPU 9."),
-        ("h", "q  end"),
-        ("x", "  gpu  state"),
-    ],
-)
+@pytest.mark.parametrize(("keys", "says"), CASES["keys"])
 def test_a_key_shows_what_it_is_for(look: StatusView, keys: str, says: str) -> None:
     lines = shown(look, keys)
     assert any(line.startswith(says) or says in line for line in lines)

@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from agent.errors import BadInput
 from agent.threads import in_time
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
+
+CASES = tomllib.loads(Path(__file__).with_name("files.toml").read_text("utf-8"))
 
 
 def test_a_file_is_written_whole_into_folders_that_are_made(tmp_path: Path) -> None:
@@ -45,17 +48,7 @@ def test_a_dash_is_no_name_of_a_file() -> None:
     assert not Path("-").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "without"),
-    [
-        ("# web_config_file = 'w'", True),
-        ("[listen]\nweb_config_file = 'w'", True),
-        ('"web\\u005fconfig_file" = "w"', False),
-        ("log = {a = '#'}\n\ufeff", True),
-        ("\ufeffweb_config_file = 'w'", False),
-        ("web_config_file = ''", True),
-    ],
-)
+@pytest.mark.parametrize(("text", "without"), CASES["loaded"])
 def test_openssl_is_loaded_where_a_file_asks_for_it(
     tmp_path: Path, text: str, without: bool
 ) -> None:

@@ -1,7 +1,9 @@
 """The account of seconds: nothing invented, nothing counted twice, whatever happens."""
 
 import json
+import tomllib
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,8 @@ from exporters.snapshot_json import document
 from tests.support.machine_controls import cut_link, lose, restore, set_mig
 from tests.support.machines import AgentBench, Moment, played, simulated
 from tests.support.nightly import covering
+
+CASES = tomllib.loads(Path(__file__).with_name("accounting.toml").read_text("utf-8"))
 
 ONE_GPU: tuple[str, ...] = (
     "training",
@@ -36,21 +40,7 @@ SYSTEMS = {
     "dgx-spark": tuple(s for s in ONE_GPU if s != "starved-pcie"),
     **dict.fromkeys(("dgx-b200", "dgx-b300", "gb200-tray"), SEVERAL),
 }
-EXPECTED = {
-    "training": "busy/none",
-    "idle": "idle/none",
-    "held": "held/none",
-    "starved-disk": "starved/disk",
-    "starved-network": "starved/network",
-    "starved-pcie": "starved/pcie",
-    "starved-cpu": "starved/cpu",
-    "starved-host-thread": "starved/host_thread",
-    "starved-peer": "starved/peer",
-    "nvlink-saturated": "communicating/nvlink",
-    "infiniband-saturated": "communicating/infiniband",
-    "throttled": "busy/none",
-    "gpu-hot": "busy/none",
-}
+EXPECTED = CASES["expected"]
 OTHERS = {"starved-pcie": "idle/none", "starved-peer": "starved/peer"}
 """State of the GPUs other than the first; the same if not given."""
 
@@ -64,16 +54,7 @@ LED_BY = 25
 SHOWN = ("dgx-h100", "dgx-a100")
 """One with GPM and one without."""
 
-SHARES: dict[str, dict[str, tuple[float, float]]] = {
-    "training": {"busy/none": (0.96, 1.0)},
-    "throttled": {"throttled/thermal": (0.25, 0.75)},
-    "exposed-communication": {"communicating/nvlink": (0.34, 0.44), "busy/none": (0.56, 0.66)},
-    "hang": {"hung/none": (0.60, 0.90), "starved/peer": (0.0, 0.20)},
-    "late-rank": {"starved/peer": (0.05, 0.15), "busy/none": (0.75, 0.90)},
-    "checkpoint": {"starved/disk": (0.60, 0.85)},
-    "threads": {"starved/cpu": (0.45, 0.60), "busy/none": (0.40, 0.55)},
-    "no-demand": {"idle/requests": (0.65, 0.85), "starved/unknown": (0.15, 0.35)},
-}
+SHARES = CASES["shares"]
 """Least and most of the seconds of GPU 0 in 100 s from the start, a load and its beginning
 included: 39 % of exposed communication, a hang after 30 s, a rank 10 % late."""
 

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -23,6 +24,8 @@ from tests.hardware.share_replay import replayed
 from tests.support.nightly import NIGHTLY, shortly
 from tests.support.repository import TAPES
 
+CASES = tomllib.loads(Path(__file__).with_name("share_tapes.toml").read_text("utf-8"))
+
 SHARES = TAPES / "shares"
 CPU, HOST_THREAD = "starved/cpu", "starved/host_thread"
 KNOWN = tomllib.loads((SHARES / "known_wrong.toml").read_text())
@@ -31,38 +34,14 @@ KNOWN_WRONG: Mapping[tuple[str, str], Mapping[str, Mapping[str, Any]]] = {
     (tape, signals): loads for tape, each in KNOWN.items() for signals, loads in each.items()
 }
 
-MEANS: dict[str, str] = {
-    "main-process": CPU,
-    "rollouts": CPU,
-    "scoring": CPU,
-    "python-augmenting": CPU,
-    "off-policy": CPU,
-    "host-optimiser": CPU,
-    "jax-augmenting": CPU,
-}
+MEANS = CASES["means"]
 """Loads whose label was given when `cpu` meant something else: what the launching thread prepares
 itself is `host_thread` now. The tapes keep the label; its time counts as `host_thread` here."""
 
-MOST_WRONG_STEPS = {
-    "one-h200-fifth": {"evaluation-harness"},
-    "two-h200": {"checkpoint"},  # a mean between two checkpoints
-    "two-h200-third": {"unpacked-by-command"},  # copies make a step longer
-    "two-h100": {"overlapped"},  # four steps of it
-    "two-h100-rest": {"graph-network"},
-}
+MOST_WRONG_STEPS = CASES["most_wrong_steps"]
 """Loads whose step is off by more than 1 %."""
 
-RIGHT_STEPS = {
-    "one-h200-fifth": 2,
-    "one-h200-first": 2,
-    "one-h200-fourth": 2,
-    "one-h200-launching": 0,
-    "two-h100": 11,
-    "two-h100-rest": 1,
-    "two-h200": 11,
-    "two-h200-blind": 7,
-    "two-h200-third": 6,
-}
+RIGHT_STEPS = CASES["right_steps"]
 """GPUs whose step is within 1 %."""
 
 FALSE_STEPS = {
@@ -130,7 +109,7 @@ def test_steps_are_right_but_for_what_is_known_to_be_wrong(tape: str) -> None:
     found = all_of(tape, "gpm")
     steps = [(one.span.load, one.step_error) for one in found if one.step_error is not None]
     assert sum(abs(error) <= 0.01 for _, error in steps) == RIGHT_STEPS[tape]
-    assert {load for load, error in steps if abs(error) > 0.01} == MOST_WRONG_STEPS.get(tape, set())
+    assert {load for load, error in steps if abs(error) > 0.01} == {*MOST_WRONG_STEPS.get(tape, ())}
     assert {one.span.load for one in found if one.steps and one.span.step is None} <= FALSE_STEPS
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from alerts.build import alerts_of, groups
 from tests.alerts.test_rules import cases
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, notation
 from tests.support.alert_replay import run_promtool
+
+CASES = tomllib.loads(Path(__file__).with_name("conditions.toml").read_text("utf-8"))
 
 RULES = [fault for fault in alerts_of(groups(Settings())) if fault.kind]
 SHARED = [
@@ -125,19 +128,7 @@ def test_promtool_notices_a_condition_that_is_another(tmp_path: Path) -> None:
     assert "FAILED" in run_promtool(tmp_path, content)
 
 
-ELSEWHERE = {
-    "DgxNodeMissing": "of many nodes",
-    "DgxNodeSlow": "of many nodes",
-    "DgxAgentDown": "the agent is down",
-    "DgxAgentRestarting": "systemd counts the starts",
-    "DgxRulesFailing": "of Prometheus",
-    "DgxWatchdog": "always there",
-    "DgxAgentBlind": "found by the reasons of absence, without a window",
-    "DgxGpuNotAnswering": "found by the reasons of absence, without a window",
-    "DgxPcieDegraded": "found by the last load, without a window",
-    "DgxGpuXid": "found by the time of each error, which no case has",
-    "DgxFabricFault": "of switches found by the time of each error, which no case has",
-}
+ELSEWHERE = CASES["elsewhere"]
 """Alerts whose finding has another condition, or none, and the reason."""
 
 ASKED_BY_OTHERS = {"driver_hangs", "short_of_processors"}

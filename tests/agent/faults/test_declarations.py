@@ -1,6 +1,8 @@
 """The files of faults: names that nothing defines are refused; what findings name exists."""
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -14,17 +16,10 @@ from agent.faults.thresholds import RuleParameters
 from agent.faults.windows import Counted
 from agent.sources import infiniband, system
 
+CASES = tomllib.loads(Path(__file__).with_name("declarations.toml").read_text("utf-8"))
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [
-        ("dgx_gpu_powr_watts > 0", "dgx_gpu_powr_watts is no metric and no record"),
-        ('dgx_gpu_power_watts{link="1"} > 0', "dgx_gpu_power_watts has no label link"),
-        ("quantile(dgx_gpu_power_watts)", "quantile is no function of conditions"),
-        ("dgx_gpu_power_watts > 0)", "')' in the place of 'the end'"),
-        ("sum dgx_gpu_power_watts", "'dgx_gpu_power_watts' in the place of 'without'"),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "wrong"), CASES["refused"])
 def test_a_condition_that_the_agent_cannot_evaluate_is_refused(text: str, wrong: str) -> None:
     with pytest.raises(ConditionError, match=re.escape(wrong)):
         condition(text)

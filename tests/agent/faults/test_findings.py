@@ -1,7 +1,9 @@
 """Findings of `check` on simulated machines, and none on a healthy one."""
 
+import tomllib
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,28 +22,15 @@ from agent.status.words import finding_text
 from tests.support.machines import AgentBench, Played, played, simulated
 from tests.support.nightly import covering
 
+CASES = tomllib.loads(Path(__file__).with_name("findings.toml").read_text("utf-8"))
+
 SYSTEMS = load().systems
 
-WRONG = {
-    "dgx-station-v100:nvlink-down": "1 NVLink is down (link 2)",
-    "dgx-h100:nvlink-errors": "errors in the last 1 h",
-    "dgx-h100:gpu-hot": "its temperature limit",
-    "dgx-h100:gpu-slow": "driver calls hang or fail: ",
-    "dgx-a100:throttled": "thermal slowdown: SM clock at ",
-    "l40s:ecc": "its memory lost data: uncorrected ECC errors, ",
-    "dgx-a100:ecc+mig": "its memory lost data: uncorrected ECC errors, ",
-    "dgx-h200:row-remap": "could not be remapped",
-    "dgx-h100:xid": "XID 48, memory lost data (Double Bit ECC Error)",
-}
+WRONG = CASES["wrong"]
 SLOWLY = ("dgx-h100:nvlink-errors", "l40s:ecc", "dgx-a100:ecc+mig")
 """Errors that are counted once a minute."""
 
-FAULTS = {
-    "gpu-lost": "it no longer answers",
-    "nvlink-down": "1 NVLink is down (link 2)",
-    "pcie-degraded": "GPU 0: its PCIe link has lost lanes: x8 instead of x16",
-    "port-degraded": "InfiniBand port mlx5_",
-}
+FAULTS = CASES["faults"]
 """The faults of the data paths; every system that can have one is tried below."""
 HEALTHY = (
     *("dgx-1-p100", "dgx-1-v100", "dgx-station-v100", "dgx-a100", "dgx-h100", "k40"),
@@ -231,31 +220,7 @@ def test_more_gpus_than_the_system_has_are_reported() -> None:
     assert "8 GPUs answer where 1 are expected" in " ".join(said)
 
 
-@pytest.mark.parametrize(
-    ("calls", "named"),
-    [
-        (("DeviceGetNvLinkState",), "dgx_nvlink_links"),
-        (("DeviceGetTotalEccErrors",), "dgx_gpu_ecc_errors_total"),
-        (("DeviceGetRemappedRows",), "dgx_gpu_remapped_rows_total"),
-        (("DeviceGetCurrPcieLinkWidth",), "dgx_pcie_width"),
-        (("DeviceGetGpuFabricInfoV", "DeviceGetGpuFabricInfo"), "dgx_nvlink_fabric_state"),
-        (("GpmQueryDeviceSupport",), "dgx_gpu_sm_active_ratio"),
-        (("GpmSampleGet",), "dgx_gpu_sm_active_ratio"),
-        (("DeviceGetTemperatureThreshold",), "dgx_gpu_temperature_margin_celsius"),
-        (("DeviceGetPowerUsage",), "dgx_gpu_power_"),
-        (("DeviceGetMemoryInfo",), "dgx_gpu_memory_used_bytes"),
-        (("DeviceGetClockInfo",), "dgx_gpu_clock_"),
-        (("DeviceGetCurrentClocksEventReasons",), "dgx_gpu_throttle_state"),
-        (("DeviceGetFieldValues",), "dgx_gpu_recovery_action"),
-        (("DeviceGetMaxPcieLinkGeneration",), "dgx_pcie_generation"),
-        (("DeviceGetCurrPcieLinkGeneration",), "dgx_pcie_generation"),
-        (("DeviceGetMaxPcieLinkWidth",), "dgx_pcie_width"),
-        (("DeviceGetPcieReplayCounter",), "dgx_pcie_replays_total"),
-        (("DeviceGetMaxClockInfo",), "dgx_gpu_clock_"),
-        (("DeviceGetEnforcedPowerLimit",), "dgx_gpu_power_"),
-        (("DeviceGetComputeRunningProcesses",), "dgx_gpu_processes"),
-    ],
-)
+@pytest.mark.parametrize(("calls", "named"), CASES["refusals"])
 def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
     calls: tuple[str, ...], named: str
 ) -> None:

@@ -5,6 +5,7 @@ place are three different numbers of each GPU.
 """
 
 import errno
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from agent.sources import workload
 from agent.sources.context import HostOptions
 from tests.support.fake_host import FakePsutil
 from tests.support.process_tree import GPU, OTHER, ProcessTree, labels_of
+
+CASES = tomllib.loads(Path(__file__).with_name("allocation.toml").read_text("utf-8"))
 
 THIRD = ("2", "GPU-2")
 MINORS = {"GPU-0": 2, "GPU-1": 0, "GPU-2": 1}  # as the driver numbered them
@@ -228,17 +231,7 @@ def test_names_in_brackets() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "name", "count"),
-    [
-        ("node[10001-10003]", "node10002", 3),
-        ("n[9,010-011]", "n010", 3),
-        ("n[9,010-011]", "n9", 3),
-        ("frontier[00001-09408]", "frontier09408", 9408),
-        ("x[1000-1007]c[0-7]s[0-7]b[0-1]n0", "x1003c5s7b1n0", 1024),
-        ("gpu-[098-102]-ib", "gpu-100-ib", 5),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "name", "count"), CASES["nodes"])
 def test_nodes_of_real_machines(pattern: str, name: str, count: int) -> None:
     names = allocation.expanded(pattern)
     assert name in names
@@ -263,30 +256,12 @@ def test_the_file_of_slurmctld_goes_before_a_stale_one(tmp_path: Path) -> None:
     assert tree.allocated() == {"0": 1, "1": 0, "2": 0}
 
 
-@pytest.mark.parametrize(
-    ("host", "nodes", "found"),
-    [
-        ("gpu-01.example.org", "gpu-[01-02]", True),
-        ("gpu-01", "gpu-01.example.org", True),
-        ("gpu-01.east", "gpu-01.west", False),
-        ("gpu-1", "gpu-[01-02]", False),
-    ],
-)
+@pytest.mark.parametrize(("host", "nodes", "found"), CASES["hosts"])
 def test_a_host_has_a_short_name_or_a_whole_one(host: str, nodes: str, found: bool) -> None:
     assert allocation.is_among(host, nodes) is found
 
 
-@pytest.mark.parametrize(
-    "gres",
-    [
-        "Name=gpu Count=3",
-        "Name=gpu Type=1g.10gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap21",
-        "NodeName=node[01-03] Name=GPU Count=8 Flags=CountOnly",
-        "Name=gpu File=/dev/nvidia-caps/nvidia-cap30",
-        "Name=gpu File=/dev/nvidia0\ninclude /etc/slurm/gpus.conf",
-        "Name=gpu File=/dev/nvidia[0-1",
-    ],
-)
+@pytest.mark.parametrize("gres", CASES["orders"])
 def test_an_order_that_is_not_known_leaves_gpus_unknown(tmp_path: Path, gres: str) -> None:
     tree = AllocationTree(tmp_path)
     tree.write("/etc/slurm/gres.conf", gres)
@@ -323,46 +298,13 @@ def test_whatever_slurm_writes(text: str, other: str) -> None:
         assert allocation.slurm_order(f"Name=gpu File={text}", "a", [1, 0])
 
 
-@pytest.mark.parametrize(
-    ("gres", "places"),
-    [
-        ("gpu:h100:2(IDX:0,2),nic:1(IDX:0)", [0, 2]),
-        ("gpu:1(S:0,IDX:3)", [3]),
-        ("shard:h100:3(0/4,3/4)", [1]),
-        ("shard:2(IDX:1)", [1]),
-        ("mps:h100:50(50/100,0/100)", [0]),
-        ("gres/shard:a100:4(0/4,4/4)", [1]),
-        ("gpu:0(IDX:)", []),
-        ("gpu:00(IDX:)", []),
-        ("gpu:a100:2(IDX:0,2-3),tmpfs:1", [0, 2, 3]),
-        ("gpu:nvidia_a100_3g.20gb:2(IDX:4-5)", [4, 5]),
-        ("(null)", []),
-        ("nic:1(IDX:0)", []),
-    ],
-)
+@pytest.mark.parametrize(("gres", "places"), CASES["shares"])
 def test_shards_and_mps_are_parts_of_gpus(gres: str, places: list[int]) -> None:
     line = f"JobId=1 UserId=a(1) Nodes=rack[0-1]node[0-2] GRES={gres}"
     assert allocation.slurm_job(line, "rack1node2")[1] == places
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("JobId=1 Nodes=a GRES=shard:h100:3(CNT:3)", "shard:h100:3"),
-        ("JobId=1 Nodes=a GRES=gpu:2", "gpu:2"),
-        ("JobId=1 Nodes=a GRES=gres:gpu:2", "gpu:2"),
-        ("JobId=1 Nodes=a GRES=GPU:1(IDX:0)", "GPU:1"),
-        ("JobId=1 Nodes=a GRES=gpu:a100:2(IDX:)", "gpu:a100:2"),
-        ("JobId=1 Nodes=a GRES=gpu:a100:2(IDX:0)", "gpu:a100:2"),
-        ("JobId=1 Nodes=a GRES=gpu:1(IDX:3-1)", "3-1"),
-        ("JobId=1 Nodes=a GRES=gpu:1(IDX:N/A)", "N/A"),
-        ("JobId=1 Nodes=a GRES=shard:4", "shard:4"),
-        (f"JobId=1 Nodes=a GRES=gpu:{'9' * 30}(IDX:0)", "gpu:999"),
-        ("JobId=1 Nodes=a GRES=nvgpu:1(IDX:0)", "nvgpu"),
-        ("JobId=1 Nodes=a[x] GRES=gpu:1(IDX:0)", "x"),
-        ("JobId=77 Nodes=other GRES=gpu:1(IDX:0)", "a in no nodes"),
-    ],
-)
+@pytest.mark.parametrize(("line", "named"), CASES["odd"])
 def test_what_slurm_writes_and_is_not_understood_is_named(line: str, named: str) -> None:
     places = allocation.slurm_job(line, "a")[1]
     assert isinstance(places, Absent)

@@ -1,7 +1,9 @@
 """Counters that never lie: no wrap, reset, leap or glitch makes a rate that cannot be."""
 
+import tomllib
 from collections.abc import Iterable
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -188,24 +190,7 @@ def test_an_integral_never_falls(readings: list[tuple[float, float]]) -> None:
         before = total
 
 
-CONFIRMED: dict[str, tuple[float, bool, list[float], list[float]]] = {
-    "new events count once the next reading has them": (0, True, [5, 6, 6, 9, 9], [5, 5, 6, 6, 9]),
-    "events that go on lag by one reading": (0, True, [5, 6, 7, 8], [5, 5, 6, 7]),
-    "a rise that is taken back is none": (0, True, [5, 9, 5, 5, 6, 6], [5, 5, 5, 5, 5, 6]),
-    "nor is a fall": (0, True, [5, 3, 5, 5], [5, 5, 5, 5]),
-    "nor one of several readings": (0, True, [5, 3, 3, 3, 5, 5], [5.0] * 6),
-    "nor one to 0": (0, True, [5, 0, 5, 5, 6, 6], [5, 5, 5, 5, 5, 6]),
-    "a reset is believed at the second reading": (0, True, [5, 0, 0, 1, 1], [5, 5, 0, 0, 1]),
-    "a fall that stays is believed at last": (0, True, [5, 2, 2, 2, 2, 2, 2], [5.0] * 6 + [2]),
-    "all ones once": (0, True, [5, 2**32 - 1, 5, 5], [5.0] * 4),
-    "a state": (0, False, [0, 1, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1, 0]),
-    "a step that is likely needs no second reading": (
-        25,
-        False,
-        [40, 60, 100, 61, 62, 100, 101],
-        [40, 60, 60, 61, 62, 62, 101],
-    ),
-}
+CONFIRMED = tomllib.loads(Path(__file__).with_name("counters.toml").read_text("utf-8"))["confirmed"]
 
 
 @pytest.mark.parametrize("case", CONFIRMED)

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from agent.service.journal import AgentFormatter, LogConfig, is_journal, start_l
 from agent.simulator import SCENARIOS
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
+
+CASES = tomllib.loads(Path(__file__).with_name("journal.toml").read_text("utf-8"))
 
 LOGFMT, JSON = (AgentFormatter(form, journal=True) for form in ("logfmt", "json"))
 ODD = 'ValueError: bad "thing" in key=5\nand \\ more'
@@ -67,17 +70,7 @@ def test_what_is_no_event_of_ours_keeps_its_text() -> None:
     assert LOGFMT.format(shown) == "<4>level=warning logger=asyncio took 2 s key=1 long"
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (3, "3"),
-        (0.15, "0.15"),
-        ("a-b/c:1", "a-b/c:1"),
-        ("", '""'),
-        ("a b", '"a b"'),
-        ("k=v", '"k=v"'),
-    ],
-)
+@pytest.mark.parametrize(("value", "shown"), CASES["quoted"])
 def test_a_value_is_quoted_where_it_is_not_one_word(value: str | float, shown: str) -> None:
     assert str(LogEvent("x", key=value)) == f"event=x key={shown}"
 

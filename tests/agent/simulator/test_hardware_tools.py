@@ -13,7 +13,6 @@ from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import first_gpus
 from tests.support.nightly import NIGHTLY
 
-BEFORE, LOAD, AFTER = 15, 40, 16
 GPUS = 2
 
 

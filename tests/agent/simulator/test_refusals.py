@@ -2,8 +2,10 @@
 
 import ctypes
 import errno
+import tomllib
 from collections.abc import Iterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -32,6 +34,8 @@ from tests.support.simulated_machine import (
     host_counters,
     start,
 )
+
+CASES = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
 
 OF_ARGUMENTS = {"GpuFabricInfo", "PlatformInfo", "MemoryInfo_v2", "ProcessUtilization"}
 DEVICE_CALLS: dict[str, tuple[tuple[Any, ...], ...]] = {
@@ -97,24 +101,7 @@ def walk(machine: SimulatedSystem, path: str) -> None:
                 assert files.link(below)
 
 
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ("dgx-2", "'dgx-2'"),
-        ("dgx-h100:nap", "'nap'"),
-        ("dgx-h100:", "''"),
-        ("dgx-h100@470", "525"),
-        ("k40@580", "470"),
-        ("dgx-1-v100@590", "580"),
-        ("dgx-1-p100@4x0", "'4x0'"),
-        ("gtx-1080:starved-peer", "two GPUs"),
-        ("gtx-1080:ecc", "ECC"),
-        ("k40:nvlink-down", "NVLink"),
-        ("k40:port-degraded", "spec sheet"),
-        ("dgx-station-v100:infiniband-saturated", "InfiniBand"),
-        ("dgx-1-v100:row-remap", "Ampere"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "words"), CASES["refused"])
 def test_what_cannot_be_is_refused_in_one_sentence(spec: str, words: str) -> None:
     with pytest.raises(SimulationError, match=words) as caught:
         parse(spec)

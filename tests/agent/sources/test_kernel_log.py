@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+import tomllib
 from pathlib import Path
 from threading import Event
 
@@ -25,6 +26,8 @@ from agent.sources import kernel_log, xid
 from agent.threads import in_time
 from tests.support.machine_controls import lose
 from tests.support.machines import AgentBench, simulated
+
+CASES = tomllib.loads(Path(__file__).with_name("kernel_log.toml").read_text("utf-8"))
 
 LINES = {
     "(0000:3b:00): 48, An uncorrectable double bit error": 48,
@@ -103,14 +106,7 @@ def test_what_a_program_writes_to_the_kernels_log_is_not_the_kernels() -> None:
     assert not [line for line in log.lines() if line.text.endswith("by test")]
 
 
-LOSSES = (
-    "NVRM: GPU 0000:52:00.0: GPU has fallen off the bus.",
-    "NVRM: GPU at PCI:0000:52:00.0 has fallen off the bus.",
-    "NVRM: The NVIDIA GPU 0000:52:00.0\nNVRM: (PCI ID: 10de:26b5) installed in this system has\n"
-    "NVRM: fallen off the bus and is not responding to commands.",
-    r"NVRM: The NVIDIA GPU 0000:52:00.0 (PCI ID: 10de:1e07) installed in this\x0aNVRM: system has "
-    "fallen off the bus and is not responding to commands.",
-)
+LOSSES = CASES["losses"]
 """At work; and when the driver was loaded, as written, and escaped by /dev/kmsg."""
 
 
@@ -147,23 +143,7 @@ def test_a_gpu_that_was_lost_before_it_was_met_is_the_one_at_its_address(
     assert found_now == counted_as
 
 
-OTHERS = (
-    "NVRM: Xid (PCI:",
-    "NVRM: Xid (PCI:0000:ff:1f): , ",
-    "NVRM: Xid (PCI:zz:00): 48, pid=1",
-    "nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 24007, Data {0x00000000, 0x00000000}",
-    "nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 24007, Severity 0 Engine instance 30",
-    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module",
-    "audit: type=1400 audit(0): apparmor=\u0000\u00ff",
-    "docker0: port 1(veth0) entered blocking state",
-    "NVRM: GPU at PCI:0000:00:05: GPU-efbdfde9-5798-a6e7-4c46-12518fa15375",
-    "NVRM: GPU 0000:91:00.0: GPU serial number is 1653723052734.",
-    "NVRM: GPU 0000:09:00.0: RmInitAdapter failed! (0x22:0x56:894)",
-    "NVRM: GPU6 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 812751949 heartbeat "
-    "1899482 heartbeatWithOffsetMs 812745879 diff 6070 timeout 5200",
-    "NVRM: nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] "
-    "(0x0000000F) returned from nvdEngineDumpCallbackHelper(pGpu, pPrbEnc) @ nv_debug_dump.c:274",
-)
+OTHERS = CASES["others"]
 """Other messages of the driver."""
 
 

@@ -162,7 +162,7 @@ def test_without_a_switch_nothing_is_reported() -> None:
     assert not simulated("dgx-station-v100:idle").run(3).samples.all(pcie.UPLINK)
 
 
-FIRST, OTHER = "0", "1"
+FIRST = "0"
 
 
 @pytest.fixture(scope="module")
