@@ -133,8 +133,9 @@ class Agent:
         return self.configuration.current
 
     def look_for_faults(self, every: float = READER_EVERY) -> None:
-        """Evaluate all faults against the latest tick, but at most once every `every` seconds."""
-        if self.faults.due(self.poller.samples.now, every):
+        """Evaluate all faults against the latest tick, but at most once every `every` seconds, and
+        only once it has all first readings."""
+        if self.poller.whole and self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import http.client
+import time
 from array import array
 from base64 import b64decode
 from collections import deque
@@ -168,7 +169,9 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAge
     here = settings[HttpConfig]
     agent = RunningAgent((arguments.agent or address_of(here)).rstrip("/"))
     try:
-        agent.first = next(agent.statuses(HASTE))
+        until = time.monotonic() + 2 * HASTE  # it may have just started
+        first = (one for one in agent.statuses(HASTE) if one.sources or time.monotonic() > until)
+        agent.first = next(first)
     except NoAnswer as error:
         if arguments.agent:
             raise

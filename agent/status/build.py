@@ -122,7 +122,7 @@ class StatusBoard:
             level=_level(seen, clauses),
             machine=machine_status(source, snapshot),
             headline=clauses,
-            sound=None if seen.findings or snapshot.tick <= 0 else SOUND,
+            sound=SOUND if sources and not seen.findings else None,
             groups=_groups(seen, clauses),
             findings=_once(seen.findings, clauses),
             gpus=tuple(gpu_statuses(seen)),

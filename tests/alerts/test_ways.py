@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from agent.catalogue import METRICS
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
 from agent.faults.promql import HELD, seconds
-from agent.sources import ecc, gpu
+from agent.sources import gpu
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import ALERTS, TABLES
 from tests.support.alert_cases import Table
@@ -322,7 +323,7 @@ def test_a_second_name_alone_is_silent(
     for second, (number, start, ends) in enumerate(targets):
         mine = {
             of_gpu(UNOBSERVED_SECONDS, S, number): 1.0,
-            of_gpu(ecc.REMAP_FAILURE, S, number): 1.0,
+            of_gpu(METRICS["dgx_gpu_row_remap_failure"], S, number): 1.0,
             named("process_start_time_seconds"): start,
             named(LAST_TICK): 1.0,
             named("up"): 1.0,

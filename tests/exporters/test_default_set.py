@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from agent.catalogue import METRICS
 from agent.diagnosis import accounting
 from agent.limits import paths
 from agent.model import Labels, Metric, Sample
@@ -79,7 +80,7 @@ def test_a_part_that_is_there_at_the_start_counts_at_once() -> None:
     [
         (xid.XID_ERRORS, (*GPU, "79")),
         (ecc.ERRORS, (*GPU, "uncorrected", "volatile")),
-        (ecc.REMAPPED_ROWS, (*GPU, "uncorrected")),
+        (METRICS["dgx_gpu_remapped_rows_total"], (*GPU, "uncorrected")),
         (fabric.HEALTH, (*GPU, "route_unhealthy")),
     ],
 )

@@ -67,6 +67,15 @@ def test_the_running_agent_is_asked_with_its_past() -> None:
             list(agent.statuses())
 
 
+def test_an_agent_that_has_just_started_is_awaited() -> None:
+    machine = machine_of("k40:idle")
+    early, later = (event("status", machine.run(ticks).board.json()) for ticks in (1, 9))
+    with serving(early, later) as url:
+        agent, _ = asked(Namespace(simulate=None, replay=None, agent=url), Settings())
+    assert agent is not None
+    assert agent.first.tick == machine.status.tick
+
+
 def test_who_does_not_answer_is_named() -> None:
     here = Settings(HttpConfig(listen="127.0.0.1:1", web_config_file="tls.yaml"))
     nothing = Namespace(simulate=None, replay=None, agent="")

@@ -76,3 +76,12 @@ def test_a_look_comes_each_15_seconds_and_each_5_for_a_reader(*, read: bool, loo
             bench.agent.look_for_faults()
         looked.add(bench.agent.faults.looked)
     assert len(looked) - 1 == looks
+
+
+def test_a_tick_without_all_first_readings_is_not_looked_at() -> None:
+    bench = simulated("k40:idle")
+    while bench.run(1).agent.poller.waiting_for():
+        assert active(bench) == {}
+    assert bench.agent.faults.looked is None
+    active(bench.run(1))
+    assert bench.agent.faults.looked == bench.agent.poller.samples.now

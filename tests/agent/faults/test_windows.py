@@ -5,12 +5,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from agent.catalogue import METRICS
 from agent.faults.findings import findings
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.windows import Counted, _Window
 from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
-from agent.sources import ecc, infiniband, kernel_log, nvlink, pcie, system, temperature, xid
+from agent.sources import infiniband, kernel_log, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 from agent.status.words import finding_text
 
@@ -90,8 +91,9 @@ def test_an_xid_of_nvlink_5_matters_as_its_unit_says(action: str, severity: Seve
 
 
 def test_pages_are_near_their_limit_from_fifty_on() -> None:
-    assert found((ecc.RETIRED_PAGES, (*GPU, "double_bit"), 50.0)) == [("pages_near", WARNING)]
-    assert found((ecc.RETIRED_PAGES, (*GPU, "double_bit"), 49.0)) == []
+    pages = METRICS["dgx_gpu_retired_pages_total"], (*GPU, "double_bit")
+    assert found((*pages, 50.0)) == [("pages_near", WARNING)]
+    assert found((*pages, 49.0)) == []
 
 
 @pytest.mark.parametrize(("carried", "slow"), [(0.04, True), (0.03, False)])
