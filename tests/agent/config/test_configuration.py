@@ -206,7 +206,8 @@ def test_the_command_of_the_manual_leaves_what_version_0_2_0_knows(file: Path) -
     left = tomllib.loads(file.read_text())
     assert {name for name, value in left.items() if isinstance(value, dict)} == {*OF_0_2_0}
     newer = ("gpus", "driver.release_file", "cost.currency", "sources.disable", "metrics.keep")
-    assert {*flat(tomllib.loads(text))} - {*flat(left)} == {*newer, "alerts.exposed_share"}
+    gone = {*flat(tomllib.loads(text))} - {*flat(left)}
+    assert gone == {*newer, "metrics.set", "alerts.exposed_share"}
 
 
 LIMIT = "[[limit]]\npath='disk'\ndevice='md0'\ndirection='write'\nbytes_per_second=1.5e9"
