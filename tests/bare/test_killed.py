@@ -17,52 +17,14 @@ from tests.support.repository import ROOT
 REPLACED = ("python3", "prometheus", "promtool", "amtool", "alertmanager", "sudo", "apt-get")
 """Programs of this machine that begin so are hidden."""
 
-KILLER = """
-set -T
-one_more() {
-    local n
-    [ "$BASH_SUBSHELL" = 0 ] || return 0
-    read -r n <"$COUNT"
-    echo $((n + 1)) >"$COUNT"
-    [ "$n" != "$KILLED_AT" ] || kill -9 0
-}
-trap one_more DEBUG
-"""
+STAND_INS = Path(__file__).with_name("stand_ins")
+KILLER = (STAND_INS / "killer.sh").read_text()
 """Read by each bash that starts: counts its commands, and at one of them kills all. What runs
 beside, to say how far a step is, is not counted."""
 
-PYTHON = """#!/bin/bash
-[ "$1" != -c ] || exit 0
-case "$2" in
-    venv)
-        mkdir -p .venv/bin
-        cp "$0" .venv/bin/python
-        echo home >.venv/pyvenv.cfg
-        mkdir -p .venv/lib/python3.11/site-packages
-        echo pip >.venv/lib/python3.11/site-packages/pip
-        ;;
-    pip)
-        cat .venv/lib/python3.11/site-packages/pip || exit
-        case "$*" in
-            *--editable*)
-                echo here >.venv/lib/python3.11/site-packages/__editable__.dgx_telemetry.pth
-                printf '#!/bin/bash\\necho up: $(.venv/bin/prometheus)\\n' >.venv/bin/dgx-telemetry
-                chmod 755 .venv/bin/dgx-telemetry
-                ;;
-            *) echo package >.venv/lib/python3.11/site-packages/package ;;
-        esac
-        ;;
-esac
-"""
+PYTHON = (STAND_INS / "python3.sh").read_text()
 
-APT = """#!/bin/bash
-case "$*" in
-    *--download-only*)
-        head -c 300 "$PACKAGE" >.venv/apt/cache/archives/prometheus.deb
-        cp "$PACKAGE" .venv/apt/cache/archives/prometheus.deb
-        ;;
-esac
-"""
+APT = (STAND_INS / "apt-get.sh").read_text()
 
 
 def write(path: Path, text: str) -> None:
@@ -161,21 +123,7 @@ def test_a_repository_that_was_moved_sets_itself_up_again(stand_ins: Path, tmp_p
     assert "a virtual environment" not in clone.start()[0]
 
 
-PACKAGED_PYTHON = """#!/bin/bash
-case "$*" in
-    -c*) ;;
-    "-m venv --without-pip "*)
-        mkdir -p "$4/bin" "$4/lib"
-        ln -s "$0" "$4/bin/python"
-        ;;
-    *install*)
-        home=${0%/bin/python}
-        echo package >"$home/lib/package"
-        echo "#!$0" >"$home/bin/dgx-telemetry"
-        ;;
-    *compileall*) echo bytecode >"${0%/bin/python}/lib/bytecode" ;;
-esac
-"""
+PACKAGED_PYTHON = (STAND_INS / "packaged-python.sh").read_text()
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 INSTALLED, REMOVED = ("preinst install", "postinst configure"), ("prerm remove", "postrm remove")
 

@@ -1,6 +1,7 @@
 """The page lays out a status as it is: levels, folds, figures, commands. No agent runs."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -141,16 +142,7 @@ def test_two_runs_of_a_job_are_compared(page: Page, served: Serve) -> None:
         page.until(lambda p: not p.run("location.hash"), "closed")
 
 
-HOUR_OF_NINE_MINUTES = """import('/day.js').then(async ({ followDay }) => {
-  const [now, of] = [new Date(), { 'starved/disk': 540 }];
-  now.setHours(1, 30);
-  const hour = Math.floor(now / 3.6e6) - 1;
-  const rows = [{ seconds: of }, { seconds: of }];
-  const found = { hours: [{ hour, rows, gpus: { a: of, b: of } }] };
-  window.fetch = async () => ({ ok: true, json: async () => found });
-  await followDay(document.getElementById('day'), () => now.getTime());
-  return document.querySelector('#day + .key').textContent;
-})"""
+HOUR_OF_NINE_MINUTES = Path(__file__).with_name("hour_of_nine_minutes.js").read_text("utf-8")
 """Two GPUs of which the last nine minutes of an hour are recorded; what is said of it."""
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,25 +19,7 @@ DESKTOP = (1300, 900)
 
 FOCUSED = "document.activeElement.textContent"
 SIDEWAYS = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-CAUGHT = """new Promise((resolve) => {
-  const caught = [];
-  document.addEventListener('securitypolicyviolation', (e) => caught.push(e.effectiveDirective));
-  const add = (tag, fill) => {
-    const node = document.createElement(tag);
-    fill(node);
-    document.body.append(node);
-  };
-  add('script', (node) => { node.textContent = 'globalThis.ran = true'; });
-  add('style', (node) => { node.textContent = 'body { display: none }'; });
-  add('img', (node) => { node.src = 'http://localhost:1/x.png'; });
-  add('iframe', (node) => { node.src = 'http://localhost:1/'; });
-  fetch('http://localhost:1/').catch(() => 0);
-  const done = () => {
-    if (caught.length < 5) setTimeout(done, 50);
-    else resolve([caught, globalThis.ran === true]);
-  };
-  done();
-})"""
+CAUGHT = Path(__file__).with_name("caught.js").read_text(encoding="utf-8")
 
 
 def test_the_policy_is_set_and_holds(page: Page, served: Serve) -> None:

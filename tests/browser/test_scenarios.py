@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -24,13 +25,7 @@ SHORT = {
 }
 """Scenarios of the short form: each state, and each kind of mark on GPU, path and map."""
 
-WATCH = """
-globalThis.lags = [];
-new MutationObserver(() => {
-  const updated = Date.parse(document.querySelector('#updated').dateTime);
-  lags.push((Date.now() - updated) / 1000);
-}).observe(document.querySelector('#headline'), {childList: true, subtree: true});
-0"""
+WATCH = Path(__file__).with_name("watch.js").read_text(encoding="utf-8")
 """Notes, at each change of the sentence, how old the tick is that it reports."""
 
 

@@ -1,31 +1,18 @@
 """podman in a machine that has neither CAP_SYS_RESOURCE nor overlays below overlays."""
 
+from pathlib import Path
+
 from tests.service.container import Container
 
 PACKAGES = ("podman", "crun", "uidmap", "catatonit")
 
-FILES = {
-    "containers.conf": """
-[containers]
-keyring = false
-default_ulimits = ["memlock=65536:65536", "nofile=1024:1024", "nproc=1024:1024"]
-[engine]
-cgroup_manager = "cgroupfs"
-""",
-    "storage.conf": """
-[storage]
-driver = "vfs"
-runroot = "/run/containers/storage"
-graphroot = "/var/lib/containers/storage"
-""",
-    "policy.json": '{"default": [{"type": "insecureAcceptAnything"}]}',
-}
+FILES = Path(__file__).with_name("containers")
 
 
 def prepare(container: Container) -> None:
     """Let podman run there; its control groups must be of version 1."""
-    for name, text in FILES.items():
-        container.write(f"/etc/containers/{name}", text)
+    for path in FILES.iterdir():
+        container.write(f"/etc/containers/{path.name}", path.read_text())
     container.run("rm -rf /var/lib/containers")  # what the package left is of another driver
     make_writable(container)
 

@@ -1,5 +1,7 @@
 """Slurm of one node in a container, with accounts in MariaDB and GPUs that are device files."""
 
+from pathlib import Path
+
 from tests.service import podman
 from tests.service.container import Container
 from tests.stack.running import eventually
@@ -11,45 +13,12 @@ ADDRESS = "10.9.2.1"  # on loopback alone it finds no address of its own; a priv
 USERS = {"ada": 4242, "eve": 4343}
 ACCOUNTS = {"ada": "bio", "eve": "physics"}
 
-CONF = f"""
-ClusterName=tests
-SlurmctldHost=HOST({ADDRESS})
-SlurmUser=root
-SlurmdSpoolDir=/var/spool/slurmd
-StateSaveLocation=/var/spool/slurmctld
-SlurmctldLogFile=/var/log/slurmctld
-SlurmdLogFile=/var/log/slurmd
-ProctrackType=proctrack/cgroup
-TaskPlugin=task/cgroup
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SlurmdParameters=config_overrides
-MpiDefault=none
-SchedulerParameters=nohold_on_prolog_fail
-GresTypes=gpu
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=localhost
-NodeName=HOST NodeAddr={ADDRESS} CPUs=16 Gres=gpu:4 State=UNKNOWN
-PartitionName=long Nodes=HOST Default=YES MaxTime=INFINITE State=UP
-"""
-DATABASE = """
-DbdHost=localhost
-SlurmUser=root
-StorageType=accounting_storage/mysql
-StorageHost=localhost
-StorageUser=root
-LogFile=/var/log/slurmdbd
-"""
+CONF = Path(__file__).with_name("slurm.conf").read_text("utf-8").replace("ADDRESS", ADDRESS)
+DATABASE = Path(__file__).with_name("slurmdbd.conf").read_text(encoding="utf-8")
 GRES = "Name=gpu File=/dev/nvidia[2-3]\nName=gpu File=/dev/nvidia[0-1]\n"
 CGROUP = "CgroupPlugin=cgroup/v{}\nConstrainDevices=yes\n"
 
-TRAIN = """#!/bin/sh
-# Without a driver, what may be opened is no such device; what may not is not permitted.
-for n in 0 1 2 3; do
-    case $(cat /dev/nvidia$n 2>&1) in *"No such device"*) echo $$ >/run/gpus/$n ;; esac
-done
-exec sleep "$1"
-"""
+TRAIN = Path(__file__).with_name("train.sh").read_text(encoding="utf-8")
 STEPS = """#!/bin/sh
 srun --ntasks=1 /srv/train "$1"
 srun --ntasks=1 /srv/train "$1"

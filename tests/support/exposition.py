@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from prometheus_client import exposition
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
@@ -59,22 +60,7 @@ PROMETHEUS_3 = (
     "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
 )
 
-GOLDEN_TEXT = """\
-# HELP dgx_cpu_busy_ratio All cores. Origin: /proc/stat.
-# TYPE dgx_cpu_busy_ratio gauge
-dgx_cpu_busy_ratio 0.25
-# HELP dgx_disk_read_bytes_total Read. Origin: /proc/diskstats.
-# TYPE dgx_disk_read_bytes_total counter
-dgx_disk_read_bytes_total{device="a\\"b\\\\c?d"} 5.0
-dgx_disk_read_bytes_total{device="nvme0n1"} 1.2e+10
-# HELP dgx_gpu_energy_joules_total Energy used. Origin: nvmlTotalEnergy.
-# TYPE dgx_gpu_energy_joules_total counter
-dgx_gpu_energy_joules_total{gpu="0",uuid="GPU-a"} 0.0
-# HELP dgx_gpu_power_watts Power drawn. Origin: nvmlDeviceGetPowerUsage.
-# TYPE dgx_gpu_power_watts gauge
-dgx_gpu_power_watts{gpu="0",uuid="GPU-a"} 412.345
-dgx_gpu_power_watts{gpu="10",uuid="GPU-b"} 60.0
-"""
+GOLDEN_TEXT = Path(__file__).with_name("exposition.prom").read_text(encoding="utf-8")
 GOLDEN_OPENMETRICS = (
     "".join(
         line.replace("_total ", " ", 1) if line.startswith("#") else line

@@ -91,20 +91,7 @@ def test_a_wrong_input_of_the_look_is_reported() -> None:
         in_child(look, timeout=1e6)
 
 
-SECRET = """# of alice, https://hooks.example/comment
-listen = "127.0.0.1:9935"  # secret
-allowed_hosts = "alice.example"
-alertmanager.webhook_url = "https://hooks.example/dotted"
-process = { series = 3 }
-log.level = "warning"
-job.info = true
-cost.gpu_hour = 4.25
-[diagnosis]
-busy = 0.5
-[disk]
-ignore = '''alice
-'''
-"""
+SECRET = Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8")
 
 
 def test_kernel_lines_of_drivers_alone_are_in_a_bundle() -> None:

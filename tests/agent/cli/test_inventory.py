@@ -35,30 +35,10 @@ from tests.support.served import hashed
 
 CASES = tomllib.loads(Path(__file__).with_name("inventory.toml").read_text("utf-8"))
 
-SHOWN = """\
-NodeName=dgx001 Arch=x86_64 Gres=gpu:v100:8(S:0-1) NodeAddr=10.0.0.1 NodeHostName=dgx001 \
-OS=Linux 5.15 #1 SMP State=MIXED ThreadsPerCore=2 Partitions=gpu
-NodeName=dgx002 Gres=gpu:8 NodeAddr=dgx002 State=IDLE+DRAIN Weight=1 \
-Reason=GPU 3: lost, board [ordered] [root@2026-11-20T10:00:00]
-NodeName=dgx003 Gres=gpu:8 NodeAddr=dgx003 State=DOWN* Reason=Not responding [slurm@2026-11-20]
-NodeName=dgx004 Gres=gpu:8 NodeAddr=dgx004 State=IDLE+CLOUD+POWERED_DOWN
-NodeName=dgx005 Gres=gpu:8 NodeAddr=dgx005 State=DOWN+DRAIN+NOT_RESPONDING
-NodeName=dgx006 Gres=gpu:8 NodeAddr=dgx006 State=ALLOCATED-
-NodeName=login Gres=(null) NodeAddr=login State=IDLE
-"""
+SHOWN = Path(__file__).with_name("scontrol.txt").read_text(encoding="utf-8")
 """As Slurm 22.05 and 23.11 write it; columns that no one reads are left out."""
 
-FILE = """\
-cluster = "seed"
-port = 9999
-hosts = "login[1-2]"
-[[rack]]
-name = "r01"
-hosts = "dgx[001-002]"
-[[drained]]
-hosts = "dgx002"
-reason = "board ordered"
-"""
+FILE = Path(__file__).with_name("fleet.toml").read_text(encoding="utf-8")
 
 WRONG = CASES["wrong"]
 

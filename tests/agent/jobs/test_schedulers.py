@@ -17,14 +17,7 @@ TEXT = (
     "MinCPUsNode=1 MinMemoryNode=0 Features=(null) Command=(null) WorkDir=/ Comment={name}"
 )
 """As Slurm 22.05 and 24.11 write it. Slurm lets a name have blanks and ends of lines."""
-SQUEUE = """#!/bin/sh
-echo squeue "$@" >>"$0.asked"
-case "$*" in
-*--job=1*) printf '%s\\n' "$EVIL" ;;
-*--job=*) printf 'a\\n   UserId=root(0)\\n' ;;
-*) printf '1|1|eve|nlp|gpu\\n3|2_5|ada|bio|gpu\\n2|2_7|ada|bio|gpu\\n' ;;
-esac
-"""
+SQUEUE = Path(__file__).with_name("squeue.sh").read_text(encoding="utf-8")
 SCONTROL = """#!/bin/sh
 for last; do :; done
 echo "$@" >>"$0.asked"
