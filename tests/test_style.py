@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -160,42 +161,9 @@ IN_UNITS = re.compile(
 """The unit that the meaning of a metric states."""
 
 VENDOR_UNITS = re.compile(r"_(percent|milliwatts|mj|mhz|mib|kib|mb|gb|kb|ms|us|ns|ppm|watt)(_|$)")
-IDENTITY = {
-    *(
-        *GPU_LABELS,
-        "rank",
-        "device",
-        "port",
-        "link",
-        "fan",
-        "source",
-        "metric",
-        "system",
-        "path",
-        "direction",
-    ),
-    *(
-        "switch",
-        "culprit",
-        "member",
-        "role",
-        "doing",
-        "pid",
-        "uid",
-        "owner",
-        "origin",
-        "sensor",
-        "dimm",
-        "job",
-        "key",
-        "gpu_instance",
-    ),
-    *JobLabels._fields,
-}
-KINDS_OF = {
-    *("state", "cause", "reason", "kind", "clock", "limit", "xid", "severity", "lifetime"),
-    *("resource", "unit", "action", "sxid"),
-}
+LABELS = tomllib.loads(Path(__file__).with_name("style.toml").read_text(encoding="utf-8"))
+IDENTITY = {*GPU_LABELS, *JobLabels._fields, *LABELS["identity"]}
+KINDS_OF = set(LABELS["kinds"])
 """Labels that distinguish the parts of one metric; each has few values. A declaration lists further
 ones in `parts`."""
 

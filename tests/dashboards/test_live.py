@@ -2,8 +2,10 @@
 
 import re
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -51,41 +53,14 @@ RECORDS = [
 
 WINDOWS = {"__rate_interval": "15s", "__range": "20s"}
 
-NO_GPM = {"dgx-1-p100", "dgx-1-v100", "dgx-station-v100"}
-NO_INFINIBAND = {"dgx-station-v100"}
-NOWHERE = set(SYSTEMS)
-"""Simulated machines have no sensors of the chassis; these have no scheduler and no hung job."""
-
-FAULTY = "NVLinks that are down", "Degraded paths, worst first"
 STEPS, MEMORY = "Length of a step", "Memory, and what the driver asks for"
 JOBS = "Jobs, those that lose most first"
 FIRST = "Look here first"
-BOTH = "dgx-gpu", "dgx-node"
-AT_LIMIT = (("dgx-node", "Time at the limit, by path", "A"),)
-EMPTY: dict[tuple[str, str, str], set[str]] = {
-    **{("dgx-fleet", "Jobs on the most nodes", column): NOWHERE for column in "ABCD"},  # of Slurm
-    ("dgx-fleet", FIRST, "F"): NOWHERE,
-    **{(board, "Errors by GPU", column): NOWHERE for board in BOTH for column in "ABC"},
-    **{("dgx-gpu", "Multiprocessors and tensor cores", column): NO_GPM for column in "ABCD"},
-    **{("dgx-gpu", MEMORY, column): NO_GPM for column in "ABE"},
-    ("dgx-gpu", MEMORY, "C"): NOWHERE,  # no row was ever remapped
-    ("dgx-gpu", MEMORY, "D"): {"dgx-h100"},
-    **dict.fromkeys(AT_LIMIT, NOWHERE),
-    ("dgx-agent", "Sources", "A"): NOWHERE,
-    ("dgx-gpu", "Temperature", "E"): {"dgx-1-p100"},
-    ("dgx-node", "What hung jobs wait for", "A"): NOWHERE,
-    ("dgx-node", "Disks", "C"): {"dgx-station-v100", "dgx-h100"},
-    ("dgx-node", "InfiniBand", "A"): NO_INFINIBAND,
-    ("dgx-node", "InfiniBand", "B"): NO_INFINIBAND,
-    ("dgx-node", "InfiniBand", "C"): NO_INFINIBAND,
-    **{("dgx-node", panel, column): NOWHERE for panel in FAULTY for column in "AB"},
-    ("dgx-node", "NVLinks with errors", "A"): NOWHERE,
-    ("dgx-node", "InfiniBand ports", "A"): NO_INFINIBAND,
-    ("dgx-node", "InfiniBand ports", "B"): NO_INFINIBAND,
-    ("dgx-node", "InfiniBand congestion", "A"): NOWHERE,  # counters that never moved
-    **{("dgx-gpu", "Video engines", column): NOWHERE for column in "AB"},
-    **{(board, "GPUs that others wait for", "A"): NOWHERE for board in BOTH},
-    ("dgx-fleet", "Users that lose most", "C"): NOWHERE,
+EMPTY = {
+    (board, row["panel"], query): {*row.get("systems", SYSTEMS)}
+    for row in tomllib.loads(Path(__file__).with_name("live.toml").read_text("utf-8"))["empty"]
+    for board in row["boards"]
+    for query in row["queries"]
 }
 """Queries (board, panel, refId) that find nothing on a system by its nature."""
 

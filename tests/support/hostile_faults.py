@@ -5,6 +5,7 @@ disk, configurations, and clients that behave badly."""
 import os
 import socket
 import time
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,86 +26,23 @@ from tests.support.random_faults import CALM, STRIKES, RandomFaults
 from tests.support.served import hashed
 
 NOTHING = "^$"
-HIDDEN = (
-    CHILD,
-    r"^/proc/\d+\b",
-    r"^/proc/\d+/",
-    r"schedstat$",
-    r"^/sys/",
-    r"^/proc/driver",
-    "/md/",
-)
-REFUSALS = (
-    *("GetNvLinkState", "GetTotalEccErrors", "GetRemappedRows", "GetGpuFabricInfoV"),
-    *("GetCurrPcieLinkWidth", "GetMemoryInfo", "GetTemperature", "GetComputeRunningProcesses"),
-)
-PIECES = (
-    *(
-        "node",
-        "n",
-        "[",
-        "]",
-        "-",
-        ",",
-        "1",
-        "007",
-        "10001",
-        "-65537",
-        "\u0663",
-        "\udcff",
-        "/2",
-        "x-",
-    ),
-    *(
-        " State=",
-        "IDLE",
-        "+DRAIN",
-        "~",
-        "$",
-        "DOWN*",
-        " Reason=",
-        " [ada@2026]",
-        " NodeName=",
-        "\0",
-    ),
-    *("gpu:", "h100:8", "(IDX:0-7)", "(S:0)", "shard:", "mps:", "1g.10gb:1", "(IDX:N/A)", "(null)"),
-    *(" GRES=", " Nodes=", "JobId=7", " UserId=eve(1)", "GPU-", "MIG-", "nvidia.com/gpu=", "::3"),
-)
+WRITTEN = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+HIDDEN = (CHILD, *WRITTEN["hidden"])
+REFUSALS = WRITTEN["refusals"]
+PIECES = (*WRITTEN["pieces"], "\udcff")
 FILES = (
-    *(
-        b"",
-        b"{}",
-        b"null",
-        b"[]",
-        b"\xef\xbb\xbf{}",
-        b"\xff\xfe",
-        b"[" * 99_999,
-        b"---\n",
-        b"\0" * 99,
-    ),
-    *(
-        b"basic_auth_users:\n",
-        b"basic_auth_users: {}\n",
-        b"basic_auth_us",
-        b"a: &a [*a]",
-        b"a = 1e999",
-    ),
-    *(
-        b'listen = "x"',
-        b"[job]\ninfo = 3",
-        b'{"hour": 1, "rows": null}',
-        b"[[rack]]\nhosts = 'n[1-9'",
-    ),
+    *(text.encode() for text in WRITTEN["files"]),
+    b"\xef\xbb\xbf{}",
+    b"\xff\xfe",
+    b"[" * 99_999,
+    b"\0" * 99,
 )
 REQUESTS = (
-    b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*;q=0\r\nAccept-Encoding: gzip;q=0\r\n\r\n",
+    *(text.encode() for text in WRITTEN["requests"]),
     b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: a/b;q=\xff;q=9e9,,;=\r\n\r\n",
     b"GET /api/v1/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50,
-    b"GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999\r\n\r\nx",
     b"GET /" + b"a" * 100_000,
     b"\x16\x03\x01\x02\x00" + b"\0" * 500,
-    b"GET /../../etc/passwd HTTP/1.1\r\nHost: [::1\r\n\r\n",
 )
 MOST_CHANNELS = 90
 """Connections that nobody reads; one client may have 64."""
