@@ -22,57 +22,7 @@ FOLDER = ROOT / "deploy/kubernetes"
 VERSIONS = ("1.25", "1.37")
 """The oldest and the newest release whose schemas are in the package."""
 
-
-def _object(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
-    """An object with these properties alone, of which some must be there."""
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def _list(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items, "minItems": 1}
-
-
-TEXT = {"type": "string", "minLength": 1}
-LABELS = {"type": "object", "additionalProperties": TEXT}
-SPAN = {"type": "string", "pattern": r"^([0-9]+(ms|[smhdwy]))+$"}
-RELABELING = _object(
-    action={"enum": ["replace", "keep", "drop", "labelmap", "labeldrop", "labelkeep", "hashmod"]},
-    sourceLabels=_list({"type": "string", "pattern": "^[a-zA-Z_][a-zA-Z0-9_]*$"}),
-    separator=TEXT,
-    regex=TEXT,
-    replacement={"type": "string"},
-    targetLabel=TEXT,
-)
-SECRET = _object(("name", "key"), name=TEXT, key=TEXT)
-ENDPOINT = _object(
-    ("port",),
-    port=TEXT,
-    path=TEXT,
-    scheme={"enum": ["http", "https"]},
-    interval=SPAN,
-    scrapeTimeout=SPAN,
-    honorLabels={"const": True},
-    relabelings=_list(RELABELING),
-    metricRelabelings=_list(RELABELING),
-    basicAuth=_object(("username", "password"), username=SECRET, password=SECRET),
-)
-POD_MONITOR = _object(
-    ("apiVersion", "kind", "metadata", "spec"),
-    apiVersion={"const": "monitoring.coreos.com/v1"},
-    kind={"const": "PodMonitor"},
-    metadata=_object(("name",), name=TEXT, namespace=TEXT, labels=LABELS),
-    spec=_object(
-        ("selector", "podMetricsEndpoints"),
-        jobLabel=TEXT,
-        selector=_object(("matchLabels",), matchLabels=LABELS),
-        podMetricsEndpoints=_list(ENDPOINT),
-    ),
-)
+POD_MONITOR = json.loads(Path(__file__).with_name("pod_monitor.schema.json").read_text())
 """Of the documented fields of prometheus-operator's CRD (0.91) those that a DaemonSet needs."""
 
 CHART = {"Chart.yaml", "values.yaml", "values.schema.json", ".helmignore", "templates", "README.md"}

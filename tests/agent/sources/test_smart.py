@@ -1,7 +1,6 @@
 """SMART without root: what udisks2 reports of disks, and why it says nothing."""
 
-import json
-from typing import Any
+from pathlib import Path
 
 import pytest
 
@@ -11,49 +10,13 @@ from agent.sources import disk
 from tests.support.fake_host import HostBench, reasons, values
 from tests.support.machines import simulated
 
-PLACE = "/org/freedesktop/UDisks2"
-ATA, NVME = f"{disk.UDISKS}.Drive.Ata", f"{disk.UDISKS}.NVMe.Controller"
-DRIVES = f"{PLACE}/drives"
-BLOCKS = f"{PLACE}/block_devices"
-
-
-def shown(**properties: object) -> dict[str, Any]:
-    return {name: {"type": "v", "data": value} for name, value in properties.items()}
-
-
-def drive(interface: str, **properties: object) -> dict[str, Any]:
-    return {f"{disk.UDISKS}.Drive": {}, interface: shown(**properties)}
-
-
-def block(name: str, *more: str) -> dict[str, Any]:
-    own = {f"{disk.UDISKS}.Block": shown(Drive=f"{DRIVES}/{name}")}
-    return own | {f"{disk.UDISKS}.{interface}": {} for interface in more}
-
-
-OBJECTS = {
-    f"{PLACE}/Manager": {f"{disk.UDISKS}.Manager": shown(Version="2.10.1")},
-    f"{DRIVES}/sound": drive(ATA, SmartUpdated=1763800000, SmartFailing=False),
-    f"{DRIVES}/dying": drive(ATA, SmartUpdated=1763800000, SmartFailing=True),
-    f"{DRIVES}/unread": drive(ATA, SmartUpdated=0, SmartFailing=False),
-    f"{DRIVES}/warm": drive(NVME, SmartUpdated=5, SmartCriticalWarning=["temperature"]),
-    f"{DRIVES}/worn": drive(NVME, SmartUpdated=5, SmartCriticalWarning=["spare"]),
-    f"{DRIVES}/old": drive(f"{disk.UDISKS}.Drive"),
-    f"{BLOCKS}/sda": block("sound", "PartitionTable"),
-    f"{BLOCKS}/sda1": block("sound", "Partition"),
-    f"{BLOCKS}/sdb": block("dying"),
-    f"{BLOCKS}/sdc": block("unread"),
-    f"{BLOCKS}/nvme0n1": block("warm"),
-    f"{BLOCKS}/nvme1n1": block("worn"),
-    f"{BLOCKS}/nvme2n1": block("old"),
-    f"{BLOCKS}/loop0": {f"{disk.UDISKS}.Block": shown(Drive="/")},
-}
 KNOWN = {"sda": False, "sdb": True, "nvme0n1": False, "nvme1n1": True}
 
 
 def test_every_disk_that_udisks_has_read_is_reported(bench: HostBench) -> None:
     for name in (*KNOWN, "sdc"):
         bench.disk(name)
-    bench.write(disk.SMART, json.dumps({"type": "a{oa{sa{sv}}}", "data": [OBJECTS]}))
+    bench.write(disk.SMART, Path(__file__).with_name("udisks.json").read_text())
     reading = bench.read(disk, "smart")
     assert {name: failing for (_, name, _), failing in values(reading).items()} == KNOWN
     unread = {(disk.FAULT.name, "sdc", "smart"): Reason.UNSUPPORTED}
