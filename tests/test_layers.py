@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -24,30 +25,11 @@ LAYERS = (
 """The rooms, lowest first, as agent/README.md lists them: a room imports only what stands before
 it. Data flows the same way."""
 
-RUNNING = (
-    "agent.polling.poller",
-    "agent.polling.gpu_watch",
-    "agent.polling.watched_gpus",
-    "agent.polling.gpu_state",
-    "agent.polling.worker",
-)
-"""Rooms that act: those that show and report see only their results."""
-
+IMPORTS = tomllib.loads(Path(__file__).with_name("layers.toml").read_text(encoding="utf-8"))
+SHOWING = ("alerts", "dashboards", "exporters")
 CLOSED = {
-    "agent.simulator": ("agent.replay", "agent.specs"),
-    "agent.replay": ("agent.simulator",),
-    "agent.hardware": ("agent.config",),
-    "agent.sources": (
-        "pynvml",
-        "psutil",
-        "aiohttp",
-        "subprocess",
-        "agent.simulator",
-        "agent.replay",
-    ),
-    "alerts": ("agent.hardware", *RUNNING),
-    "dashboards": ("alerts", "agent.hardware", *RUNNING),
-    "exporters": ("alerts", "dashboards", "agent.hardware", *RUNNING, "pynvml", "psutil"),
+    room: (*closed, *(IMPORTS["running"] if room in SHOWING else ()))
+    for room, closed in IMPORTS["closed"].items()
 }
 """Imports that are forbidden to a room although they stand lower, or are libraries."""
 
@@ -126,19 +108,7 @@ def test_a_source_imports_no_other() -> None:
     assert found == []
 
 
-LIBRARIES = {
-    "pynvml": ("agent/hardware/", "agent/simulator/", "agent/replay/"),
-    "psutil": ("agent/hardware/host.py",),
-    "grafanalib": ("dashboards/build.py",),
-    "aiohttp": ("exporters/",),
-    "yaml": ("alerts/", "exporters/web_file.py"),
-    "bcrypt": ("exporters/access_control.py",),
-    "subprocess": (
-        "agent/cli/",
-        "agent/hardware/nvml.py",  # a trial of nvmlInit
-        "agent/hardware/schedulers.py",  # squeue, scontrol
-    ),
-}
+LIBRARIES = {library: tuple(places) for library, places in IMPORTS["libraries"].items()}
 """Each library has one place."""
 
 

@@ -61,21 +61,7 @@ def simulated(
         yield Simulated(server, ends)
 
 
-RANGES = {
-    "percentunit": (0.0, 1.001),
-    "celsius": (-20.0, 120.0),
-    "watt": (0.0, 16_000.0),
-    "bytes": (0.0, 1e13),
-    "Bps": (0.0, 1e13),
-    "bps": (0.0, 8e13),
-    "hertz": (1e8, 1e10),
-    "s": (0.0, 3600.0),
-    "iops": (0.0, 1e7),
-    "none": (0.0, 1e10),
-    "short": (0.0, 1e4),  # GPU-hours of a few nodes in minutes
-    "dateTimeFromNow": (0.0, 1e13),
-    "string": (0.0, 1e4),  # the order of rows with words
-}
+RANGES = tomllib.loads(Path(__file__).with_name("ranges.toml").read_text(encoding="utf-8"))
 """Between which values each unit makes sense."""
 
 

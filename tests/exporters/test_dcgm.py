@@ -3,7 +3,9 @@
 import gzip
 import re
 import subprocess
+import tomllib
 from functools import cache
+from pathlib import Path
 from socket import gethostname
 
 import pytest
@@ -12,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from agent.catalogue import METRICS
 from agent.model import GPU_LABELS, Metric
-from agent.sources import activity, clocks, gpu, instances, memory, nvlink, power, temperature
+from agent.sources import clocks, instances, nvlink
 from exporters.dcgm import DCGM_OFF, DcgmExposition, table
 from exporters.http import AgentPages
 from exporters.prometheus import negotiate
@@ -25,6 +27,7 @@ from tests.support.repository import ROOT
 
 BOTH = DcgmConfig(enabled=True)
 SYSTEMS = ("dgx-h100:training", "dgx-1-v100:training", "dgx-h100:training+mig")
+FIELDS = tomllib.loads(Path(__file__).with_name("dcgm.toml").read_text("utf-8"))["fields"]
 Series = tuple[dict[str, str], float]
 
 
@@ -91,27 +94,12 @@ def test_4_9_renames_as_many_as_its_notes_say() -> None:
 
 
 @pytest.mark.parametrize("name", SYSTEMS[:2])
-@pytest.mark.parametrize(
-    ("field", "metric", "labels", "per"),
-    [
-        ("DCGM_FI_DEV_SM_CLOCK", clocks.CLOCK, {"clock": "sm"}, 1e6),
-        ("DCGM_FI_DEV_SM_CLOCK_HERTZ", clocks.CLOCK, {"clock": "sm"}, 1),
-        ("DCGM_FI_DEV_GPU_TEMP", temperature.TEMPERATURE, {}, 1),
-        ("DCGM_FI_DEV_BOARD_POWER_WATTS", power.POWER, {}, 1),
-        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", power.ENERGY, {}, 1e-3),
-        ("DCGM_FI_DEV_GPU_ENERGY_JOULES_TOTAL", power.ENERGY, {}, 1),
-        ("DCGM_FI_DEV_GPU_UTIL", gpu.UTILIZATION, {}, 0.01),
-        ("DCGM_FI_DEV_GPU_UTIL_RATIO", gpu.UTILIZATION, {}, 1),
-        ("DCGM_FI_DEV_FB_USED", memory.USED, {}, 1 << 20),
-        ("DCGM_FI_DEV_FB_FREE_BYTES", memory.FREE, {}, 1),
-        ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", activity.ACTIVITY, {}, 1),
-    ],
-)
+@pytest.mark.parametrize(("field", "metric", "labels", "per"), FIELDS)
 def test_values_are_ours_in_their_unit(
-    name: str, field: str, metric: Metric, labels: dict[str, str], per: float
+    name: str, field: str, metric: str, labels: dict[str, str], per: float
 ) -> None:
     """Whole numbers are rounded down, as in DCGM: less than one below."""
-    expected = {uuid: value / per for uuid, value in ours(name, metric, **labels).items()}
+    expected = {uuid: value / per for uuid, value in ours(name, METRICS[metric], **labels).items()}
     found = values(name, field)
     assert found.keys() == expected.keys()
     assert len(found) >= 2

@@ -6,8 +6,10 @@ end, by their labels, and that no others of that name do.
 
 import json
 import re
+import tomllib
 from collections.abc import Mapping
 from math import isnan, nan
+from pathlib import Path
 from typing import NamedTuple
 
 from agent.catalogue import METRICS
@@ -37,18 +39,8 @@ class System(NamedTuple):
     generation: int
 
 
-FLAGS = {
-    ("DgxGpuRecoveryNeeded", ""),
-    ("DgxGpuRowRemapFailure", ""),
-    ("DgxGpuPagesPending", "rows"),
-    ("DgxGpuPagesPending", "pages"),
-    ("DgxFabricFault", "manager"),
-    ("DgxFabricFault", "health"),
-    ("DgxInfinibandErrors", "down"),
-    ("DgxDiskFailing", ""),
-    ("DgxChassisFault", ""),
-    ("DgxAgentBlind", "driver"),
-}
+DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FLAGS = {(alert, sign) for alert, sign in DATA["flags"]}
 """Alerts, with their sign, of what is so or is not: there is no figure and no limit to name."""
 
 SYSTEMS = (

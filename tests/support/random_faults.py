@@ -1,8 +1,10 @@
 """Random faults of a simulated machine: GPUs, links, processes and devices come and go."""
 
 import re
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
 
 from agent.cli.assembly import Agent
@@ -30,18 +32,8 @@ CALM = "training"
 MOST_PLUGGED = 6
 MOST_PROCESSES = 4
 XIDS = (13, 31, 43, 48, 63, 79, 94)
-FUNCTIONS = (
-    "nvmlDeviceGetPowerUsage",
-    "nvmlDeviceGetFieldValues",
-    "nvmlDeviceGetSamples",
-    "nvmlDeviceGetComputeRunningProcesses",
-    "nvmlDeviceGetNvLinkState",
-    "nvmlDeviceGetCount",
-    "nvmlGpmSampleGet",
-    "nvmlGpmMetricsGet",
-    "nvmlEventSetCreate",
-    "nvmlEventSetWait",
-)
+CALLS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+FUNCTIONS = CALLS["functions"]
 CODES = (4, 6, 9, 10, 15, 999)
 """None that is a refusal for good: those are not asked again for an hour."""
 

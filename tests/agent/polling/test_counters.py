@@ -22,32 +22,14 @@ def followed(raws: Iterable[float], fastest: float | None = FASTEST) -> list[flo
     return [counter_filter.read(raw, float(at)) for at, raw in enumerate(raws)]
 
 
-CASES: dict[str, tuple[list[float], list[float | None]]] = {
-    "steady": ([0, 10, 10, 110], [0, 10, 10, 110]),
-    "a first reading may be anything": ([1e15, 1e15 + 50], [1e15, 1e15 + 50]),
-    "a reset is confirmed, then exported": ([500, 510, 0, 20, 30], [500, 510, None, 20, 30]),
-    "a wrap is a reset": ([2**32 - 10, 40, 90], [2**32 - 10, None, 90]),
-    "a glitch to 0 is never seen": ([500, 0, 520], [500, None, 520]),
-    "a glitch upwards is never seen": ([500, 1e18, 520], [500, None, 520]),
-    "a leap that stays is left out": ([500, 9e9, 9e9 + 10, 9e9 + 30], [500, None, 510, 530]),
-    "a fall that is no reset is left out": (
-        [9e9, 8e9, 8e9 + 5, 8e9 + 9],
-        [9e9, None, 9e9 + 5, 9e9 + 9],
-    ),
-    "a reset right after a glitch": ([500, 1e18, 0, 10], [500, None, None, 10]),
-    "two glitches in a row": ([500, 1e18, 3, 540], [500, None, None, 540]),
-    "an odd reading that could be": (
-        [500, 510, 590, 520, 525, 530, 600],
-        [500, 510, 590, None, 595, 600, 670],
-    ),
-    "a reset after a leap": ([500, 9e9, 9e9 + 10, 0, 20], [500, None, 510, None, 20]),
-}
+WRITTEN = tomllib.loads(Path(__file__).with_name("counters.toml").read_text("utf-8"))
+CASES = WRITTEN["followed"]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_counter_filter_gives(case: str) -> None:
     raws, expected = CASES[case]
-    assert followed(raws) == expected
+    assert ["absent" if value is None else value for value in followed(raws)] == expected
 
 
 @pytest.mark.parametrize(
@@ -190,7 +172,7 @@ def test_an_integral_never_falls(readings: list[tuple[float, float]]) -> None:
         before = total
 
 
-CONFIRMED = tomllib.loads(Path(__file__).with_name("counters.toml").read_text("utf-8"))["confirmed"]
+CONFIRMED = WRITTEN["confirmed"]
 
 
 @pytest.mark.parametrize("case", CONFIRMED)
