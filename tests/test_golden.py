@@ -3,6 +3,7 @@ the review."""
 
 import re
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -83,26 +84,9 @@ def _taped(path: Path) -> Callable[[], AgentBench]:
     return lambda: machines.taped(path).run(TAPED_SECONDS)
 
 
+NAMES = tomllib.loads((GOLDEN / "machines.toml").read_text(encoding="utf-8"))["names"]
 MACHINES: dict[str, Callable[[], AgentBench]] = {
-    **{
-        name.replace("@", "-").replace(":", "-").replace("+", "-"): _simulated(name)
-        for name in (
-            "dgx-1-p100:training",
-            "dgx-1-p100@580:training",
-            "dgx-1-v100:starved-disk",
-            "dgx-1-v100@580:training",
-            "dgx-station-v100:nvlink-down",
-            "dgx-h100:gpu-lost",
-            "dgx-h100:switch-fatal+xid-149",
-            "gb200-tray@610:training",
-            "dgx-spark:training",
-            "l40s:training",
-            "k40:training",
-            "titan-x-maxwell:idle",
-            "gtx-1080:training",
-            "titan-x-pascal:held",
-        )
-    },
+    **{re.sub("[@:+]", "-", name): _simulated(name) for name in NAMES},
     "dgx-a100-raid-degraded": _two("dgx-a100:training+raid-degraded"),
     "dgx-h200-nvlink-saturated": _shared,
     "dgx-b200-training": _two("dgx-b200:training"),

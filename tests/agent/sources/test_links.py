@@ -1,6 +1,8 @@
 """Links of a GPU: the NVSwitch fabric, NVLink 5, PCIe switches; and what else
 machines of 2026 have."""
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from agent.simulator import driver, fields
 from agent.sources import clocks, fabric, memory, nvlink, pcie, power, system
 from agent.status.words import finding_text
 from tests.support.machines import AgentBench, simulated
+
+CASES = tomllib.loads(Path(__file__).with_name("links.toml").read_text("utf-8"))
 
 H100 = "dgx-h100{}:training"
 
@@ -133,18 +137,7 @@ def test_a_gpu_without_a_fabric_says_so() -> None:
 ROOT = "../../../devices/pci0000:00/0000:00:02.0"
 
 
-@pytest.mark.parametrize(
-    ("path", "ports"),
-    [
-        (f"{ROOT}/0000:06:00.0", []),
-        (f"{ROOT}/0000:04:00.0/0000:05:08.0/0000:06:00.0", ["0000:04:00.0"]),
-        (
-            f"{ROOT}/0000:04:00.0/0000:05:08.0/0000:07:00.0/0000:08:10.0/0000:0b:00.0",
-            ["0000:04:00.0", "0000:07:00.0"],
-        ),
-        ("../../../devices/platform/x", []),
-    ],
-)
+@pytest.mark.parametrize(("path", "ports"), CASES["ports"])
 def test_upstream_ports_are_found_in_the_tree(path: str, ports: list[str]) -> None:
     assert pcie.upstream_ports(path) == ports
 
