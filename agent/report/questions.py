@@ -18,18 +18,10 @@ from typing import Any, NamedTuple, cast
 from agent import __version__
 from agent.diagnosis.job_watch import CURRENCY, PRICE
 from agent.errors import BadInput
+from agent.faults import records
 from agent.faults.promql import UP
 from agent.faults.promql import seconds as seconds_of
-from agent.faults.records import (
-    JOULES_RECORD,
-    REPORT_EVERY,
-    SECONDS_RECORD,
-    SHARED_JOULES_RECORD,
-    SHARED_SECONDS_RECORD,
-    SHARED_TENSOR_RECORD,
-    TENSOR_RECORD,
-)
-from agent.model import LOST_STATES, Pair
+from agent.model import LOST_STATES, Pair, State, time_in
 from agent.ranges import is_loopback
 from agent.report.gpu_time import (
     HARDWARE,
@@ -49,6 +41,9 @@ ANSWER_SECONDS = 60.0
 MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # maximum bytes per response and per read
 NONE = "(none)"
 BUILD_INFO = "dgx_agent_build_info"
+OF_TIME = records.SECONDS_RECORD, records.SHARED_SECONDS_RECORD
+OF_TENSOR = records.TENSOR_RECORD, records.SHARED_TENSOR_RECORD
+Sums = dict[tuple[str, ...], float]
 JOB_NAME = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
 
@@ -65,27 +60,26 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     chosen = f'{{job_id="{job}"}}' if job else named
     names = LABELS[by]
 
-    def summed(records: Sequence[object], *further: str) -> dict[tuple[str, ...], float]:
-        """Return the sums by name and further labels. Hardware groupings use only the first record,
-        which already includes the time of shared GPUs."""
-        found: dict[tuple[str, ...], float] = {}
-        for record in records[:1] if by in HARDWARE else records:
-            sums = f"sum_over_time({record}{chosen}[{since}])"
+    def summed(of: Sequence[object], *further: str, lacking: Sequence[object] = ("", "")) -> Sums:
+        """Return the sums by name and further labels, of nodes and times `lacking` these records.
+        Hardware groupings use only the first record, which includes the time of shared GPUs."""
+        found: Sums = {}
+        for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
+            sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)})"
             if by == "namespace":
                 sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
-            asked = f"sum by ({', '.join((*names, *further))}) ({sums})"
-            for labels, value in _query(url, asked):
+            for labels, value in _query(url, f"sum by ({', '.join((*names, *further))}) ({sums})"):
                 key = tuple(labels.get(name, "") for name in (*names, *further))
                 found[key] = found.get(key, 0.0) + value
         return found
 
-    energy = summed((JOULES_RECORD, SHARED_JOULES_RECORD))
-    tensor = summed((TENSOR_RECORD, SHARED_TENSOR_RECORD))
+    energy = summed((records.JOULES_RECORD, records.SHARED_JOULES_RECORD))
+    tensor = summed(OF_TENSOR)
+    unmeasured = summed(OF_TIME, "state", lacking=OF_TENSOR) if tensor else {}
     by_name: dict[tuple[str, ...], dict[Pair, float]] = {}
-    spent = summed((SECONDS_RECORD, SHARED_SECONDS_RECORD), "state", "cause")
+    spent = summed(OF_TIME, "state", "cause")
     for (*name, state, cause), value in spent.items():
-        pair = pair_of(state, cause)
-        if pair is not None:
+        if (pair := pair_of(state, cause)) is not None:
             by_name.setdefault(tuple(name), {})[pair] = value
     return ordered(
         GpuTime(
@@ -94,10 +88,17 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
             energy.get(key),
             dict(zip(names[1:], key[1:], strict=True)),
             tensor=tensor.get(key),
+            measured=max(0.0, time_in(parts, State.BUSY) - unmeasured.get((*key, State.BUSY), 0.0)),
             unassigned=by in HARDWARE,
         )
         for key, parts in by_name.items()
     )
+
+
+def _span(chosen: str, other: object, since: str) -> str:
+    """Return the samples of a period, without nodes and hours of the `other` record if given."""
+    lacking = f"({chosen} unless on (instance, job) last_over_time({other}[1h]))"
+    return f"{lacking}[{since}:{records.REPORT_EVERY}]" if other else f"{chosen}[{since}]"
 
 
 def failed_scrapes(url: str, since: str) -> float:
@@ -109,9 +110,9 @@ def failed_scrapes(url: str, since: str) -> float:
 def covered(url: str, since: str) -> float | None:
     """Return the share (0-1) of GPU time in the period for which there is data, or None without any
     data. The number of GPUs is assumed to equal its maximum over any five minutes of the period."""
-    counted = f"sum(sum_over_time({SECONDS_RECORD}[{since}]))"
-    fullest = f"max_over_time(sum({SECONDS_RECORD})[{since}:{REPORT_EVERY}])"
-    spans = seconds_of(since) / seconds_of(REPORT_EVERY)
+    counted = f"sum(sum_over_time({records.SECONDS_RECORD}[{since}]))"
+    fullest = f"max_over_time(sum({records.SECONDS_RECORD})[{since}:{records.REPORT_EVERY}])"
+    spans = seconds_of(since) / seconds_of(records.REPORT_EVERY)
     return _share(url, f"clamp_max({counted} / ({fullest} * {spans:g}), 1)")
 
 
@@ -119,10 +120,10 @@ def lost_before(url: str, since: str, by: str) -> float | None:
     """Return the share of GPU time lost in the preceding period of equal length, or None if no time
     was lost or there is no data."""
     jobs = "" if by == "node" else ', job_id!=""'
-    states = "|".join(LOST_STATES)
+    seconds = records.SECONDS_RECORD
     lost, whole = (
-        f'sum(sum_over_time({SECONDS_RECORD}{{state=~"{wanted}"{jobs}}}[{since}] offset {since}))'
-        for wanted in (states, ".+")
+        f'sum(sum_over_time({seconds}{{state=~"{wanted}"{jobs}}}[{since}] offset {since}))'
+        for wanted in ("|".join(LOST_STATES), ".+")
     )
     return _share(url, f"{lost} / {whole}")
 

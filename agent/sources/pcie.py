@@ -23,7 +23,6 @@ GENERATION = _METRICS["dgx_pcie_generation"]
 GENERATION_LIMIT = _METRICS["dgx_pcie_generation_limit"]
 WIDTH = _METRICS["dgx_pcie_width"]
 WIDTH_LIMIT = _METRICS["dgx_pcie_width_limit"]
-REPLAYS = _METRICS["dgx_pcie_replays_total"]
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3

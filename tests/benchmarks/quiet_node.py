@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from agent.catalogue import METRICS
 from agent.diagnosis.accounting import STATE, STATE_SECONDS, UNOBSERVED_SECONDS
 from agent.diagnosis.job_watch import REFERENCE
 from agent.diagnosis.pulses import STEP, STEPS
@@ -37,6 +38,7 @@ from agent.sources.agent_health import ABSENT_VALUES, BUILD_INFO, CLOCK_STEPS, L
 from tests.support.alert_replay import used
 from tests.support.repository import TESTS
 
+REPLAYS = METRICS["dgx_pcie_replays_total"]
 EVERY = 120
 """Seconds between two scrapes, and between two evaluations."""
 
@@ -67,7 +69,7 @@ MODELLED = {
     *(STATE_SECONDS, UNOBSERVED_SECONDS, STEP, STEPS, REFERENCE, activity.ACTIVITY),
     *(activity.SM_ACTIVE, allocation.ALLOCATED, agent_health.GPU_READ_SECONDS, process.PROCESSES),
     *(temperature.TEMPERATURE, temperature.MARGIN, temperature.MEMORY_TEMPERATURE),
-    *(pcie.GENERATION, pcie.REPLAYS, ecc.ERRORS, xid.XID_ERRORS, nvlink.ERRORS, infiniband.ERRORS),
+    *(pcie.GENERATION, REPLAYS, ecc.ERRORS, xid.XID_ERRORS, nvlink.ERRORS, infiniband.ERRORS),
     *(paths.SATURATED, paths.OBSERVED, paths.RATIO, LAST_TICK, CLOCK_STEPS, BUILD_INFO),
     *(SOURCE_UP, ABSENT_VALUES, system.GPUS, system.GPUS_EXPECTED),
 }
@@ -353,7 +355,7 @@ _GAUGES: dict[str, Callable[[Shares, float], float | None]] = {
 }
 
 START = 1_767_225_600
-_COUNTED = OF_AGENT | {m.name for m in (ecc.ERRORS, pcie.REPLAYS, nvlink.ERRORS, infiniband.ERRORS)}
+_COUNTED = OF_AGENT | {m.name for m in (ecc.ERRORS, REPLAYS, nvlink.ERRORS, infiniband.ERRORS)}
 _LABEL = {ecc.ERRORS.name: "severity", xid.XID_ERRORS.name: "xid", nvlink.ERRORS.name: "kind"}
 _LABEL[infiniband.ERRORS.name] = "kind"
 _DAYS = {
@@ -361,7 +363,7 @@ _DAYS = {
     xid.XID_ERRORS.name: {"13": 20.0, "31": 10.0, "43": 10.0},  # programs of users that fail
     nvlink.ERRORS.name: {"crc_data": 0.1},
     infiniband.ERRORS.name: {"symbol_error": 1.0},
-    pcie.REPLAYS.name: {"": 0.3},
+    REPLAYS.name: {"": 0.3},
 }
 """Days between two such events that a sound machine has too; the others it never has."""
 

@@ -14,7 +14,6 @@ from agent.model import Metric
 from agent.sources import (
     clocks,
     nvlink,
-    pcie,
     power,
     process,
     system,
@@ -95,7 +94,7 @@ THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory": 2, "operating": 3}
 
 DIRECT = (
     Direct(power.ENERGY, (), _raw("nvmlDeviceGetTotalEnergyConsumption"), MILLIJOULES),
-    Direct(pcie.REPLAYS, (), _raw("nvmlDeviceGetPcieReplayCounter")),
+    Direct(METRICS["dgx_pcie_replays_total"], (), _raw("nvmlDeviceGetPcieReplayCounter")),
     Direct(process.PROCESSES, (), _processes),
     Direct(clocks.CLOCK_LIMIT, ("video",), _raw("nvmlDeviceGetMaxClockInfo", 3), MHZ_TO_HERTZ),
     Direct(clocks.THROTTLE, ("board_limit",), _raw_field(77), NANOSECONDS),

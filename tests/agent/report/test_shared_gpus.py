@@ -75,9 +75,44 @@ def test_a_report_adds_the_time_of_a_job_alone_and_its_part_of_shared_gpus(
 
     def answer(_: str, query: str) -> dict[str, Any]:
         found = [{"metric": labels, "value": [0, "900" if "tensor" in query else "3600"]}]
-        return {"data": {"result": found if "seconds" in query else []}}
+        return {"data": {"result": found if "seconds" in query and "unless" not in query else []}}
 
     with server(answer) as (address, _):
         (row,) = from_prometheus(f"http://{address}", "1d", by, "")
     assert row.total == hours * 3600
     assert row.goodput.of_peak == 0.25
+
+
+@pytest.mark.prometheus
+@pytest.mark.parametrize("by", ["user", "node"])
+def test_throughput_is_that_of_the_work_for_which_it_is_known(by: str, tmp_path: Path) -> None:
+    """The counter begins half-way in the window of four hours, and once does not grow."""
+    node = f'instance="n",job="dgx-telemetry",{OF_A}'
+    busy = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
+    tensor = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
+    series = {
+        f"{busy}{{{node},{BUSY}}}": "300x60",
+        f'{busy}{{{node},state="idle",cause="none"}}': "300x60",
+        f"{tensor}{{{node}}}": "_x36 120x6 stale 120x17",
+    }
+    labels = {"instance": "n", "user": "ada", "state": "busy", "cause": "none"}
+    values = {busy: "14400", tensor: "2760", "unless": "7200"}
+
+    def answer(_: str, query: str) -> dict[str, Any]:
+        value = next((v for k, v in reversed(values.items()) if k in query), None)
+        known = value and "dgx_gpu_job_" not in query and "energy" not in query
+        return {"data": {"result": [{"metric": labels, "value": [0, value]}] if known else []}}
+
+    with server(answer) as (address, asked):
+        (row,) = from_prometheus(f"http://{address}", "4h", by, "")
+    assert row.goodput.of_peak == pytest.approx(2760 / 7200)
+    (query,) = (one for one, _ in asked if "unless" in one and "dgx_gpu_job_" not in one)
+    name = 'user="ada"' if by == "user" else 'instance="n"'
+    expected = [{"labels": f'{{{name},state="{s}"}}', "value": 7200} for s in ("busy", "idle")]
+    tests = {"expr": query, "eval_time": "5h", "exp_samples": expected}
+    one = {
+        "interval": "5m",
+        "input_series": [{"series": s, "values": v} for s, v in series.items()],
+        "promql_expr_test": [tests],
+    }
+    assert run_promtool(tmp_path, {"tests": [one]}) == ""
