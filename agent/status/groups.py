@@ -144,11 +144,14 @@ def of_window(share: float, window: float) -> str:
 
 
 def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """Return the current state of GPUs that lost time in the window, for example `, busy now` or
-    `, 3 of 8 now`."""
+    """Return the current state of GPUs that lost time in the window, for example `, busy now`,
+    `, 3 of 8 now`, or `, ongoing` if they lost at least half as much in the last 10 s."""
     same = sum(gpu.pair == pair for gpu in gpus)
     if same:
         return f", {same} of {len(gpus)} now"
+    lost = fmean(gpu.verdict.shares.get(pair, 0.0) if gpu.verdict else 0.0 for gpu in gpus)
+    if 2 * lost >= fmean(_share(gpu, pair) or 0.0 for gpu in gpus):
+        return ", ongoing"
     states = dict.fromkeys(SUMMARIES[gpu.pair] for gpu in gpus if gpu.pair)
     return f", {' or '.join(states)} now"
 

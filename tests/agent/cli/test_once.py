@@ -173,7 +173,7 @@ def test_events_that_are_over_are_listed() -> None:
     shown = list(page(machine.run(80).look, 120))
     place = shown.index("Over, in the last 24 h:")
     assert re.match(
-        r"  \w{3} \d\d:\d\d to \w{3} \d\d:\d\d: port mlx5_0:1 is down", shown[place + 1]
+        r"  \w{3} \d\d:\d\d to \w{3} \d\d:\d\d: no link at port mlx5_0:1", shown[place + 1]
     )
 
 
