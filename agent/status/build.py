@@ -119,7 +119,7 @@ class StatusBoard:
             at=moment(snapshot.wall),
             tick=snapshot.tick,
             second=int(snapshot.at),
-            level=_level(seen, clauses),
+            level=Level.CRITICAL if grave(seen.findings) else worst_level(c.level for c in clauses),
             machine=machine_status(source, snapshot),
             headline=clauses,
             sound=SOUND if sources and not seen.findings else None,
@@ -176,11 +176,6 @@ def _places(source: StatusSource) -> Mapping[str, tuple[str, Sequence[int]]]:
         "gpus_missing": (gpus_named(missing) if missing else "", missing),
         "job_slower": (", ".join(slow), ()),
     }
-
-
-def _level(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> Level | None:
-    worst = worst_level(clause.level for clause in clauses)
-    return Level.CRITICAL if grave(seen.findings) else worst
 
 
 def _groups(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> tuple[GpuGroup, ...]:

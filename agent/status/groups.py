@@ -118,7 +118,9 @@ def _words(pair: Pair, gpus: Sequence[Judged]) -> str:
     if not costs(pair) and (by_now or not beside):
         return SUMMARIES[pair]
     shares = [share for gpu in gpus if (share := _share(gpu, pair)) is not None]
-    part = f", {of_window(fmean(shares), max(g.window for g in gpus))}" if shares else ""
+    window = max(gpu.window for gpu in gpus)
+    span = f"last {duration(window)}" if window else "time"
+    part = f", {percent(fmean(shares))} of the {span}" if shares else ""
     part = part if not by_now or pair[0] is State.STARVED else ""
     since, now = (_for(gpus) * (not part), "") if by_now else ("", _now(pair, gpus))
     return f"{_summary(pair, gpus)}{since}{part}{now}"
@@ -136,11 +138,6 @@ def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
         return f"waiting for GPU {late.pop()}"
     text = of_each(SUMMARIES[pair]) if gpus[1:] else SUMMARIES[pair]
     return f"only {text}" if apart else text
-
-
-def of_window(share: float, window: float) -> str:
-    """Return a share with its window, for example `24 % of the last 15 min`."""
-    return f"{percent(share)} of the {f'last {duration(window)}' if window else 'time'}"
 
 
 def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
