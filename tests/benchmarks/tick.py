@@ -15,7 +15,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median, quantiles
 from typing import NamedTuple
@@ -58,22 +58,25 @@ class ReadFirst:
         return self._done
 
 
-def machine(name: str) -> tuple[Agent, Feed, FrozenClock, list[ReadFirst]]:
-    """An agent of a simulated machine whose workers read on request."""
+def machine(
+    name: str, build: Callable[[FrozenClock], simulator.SimulatedSystem] | None = None
+) -> tuple[Agent, Feed, FrozenClock, list[ReadFirst], simulator.SimulatedSystem]:
+    """An agent whose workers read on request, and its machine: of this name, unless it is built
+    otherwise."""
     clock = FrozenClock()
-    built = simulator.build(simulator.parse(name), clock)
+    built = build(clock) if build else simulator.build(simulator.parse(name), clock)
     hardware = Hardware(lambda: built.nvml, built.host, simulated=True)
     agent = Agent(Settings(), hardware, clock, inline=True)
     workers = [ReadFirst(worker) for worker in agent.poller.workers]
     agent.poller.workers = workers  # type: ignore[assignment]
     feed = Feed(board_of(agent, hardware))
     agent.poller.listeners.append(feed)
-    return agent, feed, clock, workers
+    return agent, feed, clock, workers, built
 
 
 async def measure(name: str, ticks: int, warm_up: int) -> TickCost:
     """Both cases on one machine."""
-    agent, feed, clock, workers = machine(name)
+    agent, feed, clock, workers, _ = machine(name)
 
     async def play(seconds: int, client: Client | None = None) -> float:
         costs = []
