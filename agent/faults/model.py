@@ -139,7 +139,6 @@ class Fault(FaultTable, frozen=True, kw_only=True):
     sentence: tuple[str, ...] = ()  # parts; a part is omitted if one of its figures is unknown
     figure: str = ""  # name of the value in the sentence
     words: dict[str, str] = {}  # text for `{word}`, by the first name, or by the value
-    unit: str = "count"
     limit: float | None = None
     limit_of: str = ""  # metric that gives the limit, matched by the row's labels
     device: str = ""  # label that names the device
@@ -202,7 +201,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             names += sorted(found, key=lambda name: (len(name), name))
         figures: tuple[Figure, ...] = ()
         if self.figure:
-            figures = (Figure(self.figure, value, self._limit(row, samples), self.unit),)
+            figures = (Figure(self.figure, value, self._limit(row, samples)),)
         labels = tuple(sorted(row.items()))
         return Seen(gpu, row.get(self.device, ""), figures, tuple(names), labels=labels)
 

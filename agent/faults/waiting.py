@@ -19,7 +19,7 @@ def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
         share = sum(causes.values())
         if share >= fault.finding.bound:
             first = max(sorted(causes), key=causes.__getitem__)
-            figures = (Figure(fault.figure, share, fault.finding.bound, fault.unit),)
+            figures = (Figure(fault.figure, share, fault.finding.bound),)
             yield Seen(key, "", figures, (first,), labels=(("cause", first),))
 
 

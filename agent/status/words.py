@@ -20,8 +20,8 @@ from agent.faults.watch import AlertState
 from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
-SCALES = {"ratio": 100.0, "bytes_per_second": 1e-9, "per_second": 1e-3, "hertz": 1e-6}
-"""Factors from base units to display units: per cent, GB/s, thousands per second, and MHz."""
+SCALES = {"bytes_per_second": 1e-9, "hertz": 1e-6}
+"""Factors from base units to display units: GB/s and MHz."""
 
 LEVEL = {
     Severity.CRITICAL: Level.CRITICAL,
@@ -37,7 +37,8 @@ UNANSWERED = "not known: the driver does not respond"
 Parts = Sequence[str]
 """Template parts. `{name}` is a figure, `{name_limit}` its limit, `{0}` the first name, `{names}`
 all names, and `{gpu}` and `{device}` the subject. `{n:link|links}` prints a number and its noun,
-and `{n:~link|links}` only the noun; `{speed:rate}` is in GB/s, and `{speed:bits}` in Gb/s."""
+and `{n:~link|links}` only the noun; `{x:rate}` is in GB/s, and `{x:bits}` in Gb/s. Facts and alerts
+share `percent`, which takes a ratio, and `speed`, which takes bytes per second without a unit."""
 
 HOUR, DAY = 3600.0, 86400.0
 
@@ -98,9 +99,9 @@ def rate(moved: float | None, limit: float | None, path: str) -> str:
 
 
 FORMS: Mapping[str, Callable[[float], str]] = {
-    "percent": "{:.0f} %".format,
+    "percent": lambda share: f"{100 * share:.0f} %",
     "rate": figure,
-    "speed": lambda value: f"{figure(8 * value)} Gb/s",
+    "speed": lambda value: f"{figure(8e-9 * value)} Gb/s",
     "bits": lambda value: figure(8 * value),
     "duration": duration,
 }

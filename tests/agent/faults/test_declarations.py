@@ -3,6 +3,8 @@
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -11,10 +13,12 @@ from agent.faults import declarations
 from agent.faults.conditions import ConditionError, condition
 from agent.faults.declarations import DeclarationError, declared
 from agent.faults.findings import USUAL, by_kind
-from agent.faults.model import function
+from agent.faults.model import Fault, FindingPart, function
+from agent.faults.templates import sentence_of
 from agent.faults.thresholds import RuleParameters
 from agent.faults.windows import Counted
 from agent.sources import infiniband, system
+from agent.status import words
 
 CASES = tomllib.loads(Path(__file__).with_name("declarations.toml").read_text("utf-8"))
 
@@ -32,6 +36,29 @@ def test_a_name_that_nothing_defines_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(declarations, "_file", files.__getitem__)
     with pytest.raises(DeclarationError, match=r"\$\{most_power\} is no threshold"):
         declared(RuleParameters(USUAL, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "said", "template"),
+    [
+        ("percent", 0.997, "100 %", "{{ $value | humanizePercentage }}"),
+        ("speed", 25e9, "200 Gb/s", '{{ reReplaceAll "([kMGT])$" " $1" (humanize $value) }}b/s'),
+    ],
+)
+def test_the_form_alone_decides_how_a_value_is_said(
+    monkeypatch: pytest.MonkeyPatch, form: str, value: float, said: str, template: str
+) -> None:
+    fault = Fault(
+        sentence=(f"at {{full:{form}}}", f" of {{full_limit:{form}}}"),
+        figure="full",
+        limit=value,
+        finding=FindingPart(kind="full"),
+        condition=SimpleNamespace(rows=lambda _: {(): value}),
+    )
+    machine: Any = SimpleNamespace(samples=None)
+    monkeypatch.setattr(words, "by_kind", lambda: {"full": fault})
+    assert [*map(words.finding_text, fault.findings(machine))] == [f"at {said} of {said}"]
+    assert sentence_of(fault) == f"at {template}"
 
 
 def test_what_findings_name_exists() -> None:
