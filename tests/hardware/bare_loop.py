@@ -6,12 +6,14 @@ price below which no agent with these signals gets. A test counts the agent's ca
 
 import ctypes
 import os
+import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from agent.polling import intervals
@@ -41,36 +43,46 @@ STATES = {
     "training": State(on_gpu=True, links_full=False),
 }
 
+
+def _declared() -> Iterator[tuple[float, str | int]]:
+    """Seconds between two calls, and the call, of each metric that needs no code in the agent."""
+    for file in sorted((Path(intervals.__file__).parents[1] / "sources").glob("*.toml")):
+        for table in tomllib.loads(file.read_text(encoding="utf-8")).values():
+            call = table.get("call", {})
+            for one in call.values() if isinstance(call, dict) else (call,):
+                yield getattr(intervals, table["every"].upper()), one
+
+
+def _parts(call: str) -> tuple[str, tuple[int, ...]]:
+    """The name and the arguments of a call such as `TotalEccErrors(0, 1)` or `RemappedRows.3`."""
+    name, _, arguments = call.partition(".")[0].partition("(")
+    return name, tuple(map(int, re.findall(r"\d+", arguments)))
+
+
+DECLARED = tuple(_declared())
+
 GETTERS: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
     (intervals.TICK, "UtilizationRates", ()),
-    (intervals.TICK, "PowerUsage", ()),
     (intervals.TICK, "ClockInfo", (1,)),
     (intervals.TICK, "CurrentClocksEventReasons", ()),
     (intervals.TICK, "TemperatureV", (0,)),
     *((intervals.THROTTLE, "ClockInfo", (which,)) for which in (0, 2, 3)),
     (intervals.THROTTLE, "PerformanceState", ()),
-    (intervals.THROTTLE, "EnforcedPowerLimit", ()),
     *((intervals.MEDIA, f"{engine}Utilization", ()) for engine in ("Encoder", "Decoder")),
     (intervals.PROCESSES, "ComputeRunningProcesses", ()),
     (intervals.PROCESSES, "GraphicsRunningProcesses", ()),
-    (intervals.PCIE_LINK, "CurrPcieLinkGeneration", ()),
-    (intervals.PCIE_LINK, "CurrPcieLinkWidth", ()),
     (intervals.ENERGY, "TotalEnergyConsumption", ()),
     *((intervals.LINKS, "NvLinkState", (link,)) for link in LINKS),
-    (intervals.LINKS, "PcieReplayCounter", ()),
-    (intervals.LINKS, "PersistenceMode", ()),
     (intervals.LINKS, "MigMode", ()),
-    *((intervals.ECC, "TotalEccErrors", asked) for asked in product((0, 1), (0, 1))),
-    *((intervals.ECC, "RemappedRows", ()) for _ in range(4)),
+    *((every, *_parts(call)) for every, call in DECLARED if isinstance(call, str)),
 )
 """Seconds between two calls, the call's name after `nvmlDeviceGet`, its further arguments."""
 
 FIELDS: tuple[tuple[float, tuple[Any, ...]], ...] = (
     (intervals.THROTTLE, THROTTLED),
-    (intervals.MEMORY_TEMPERATURE, (82,)),
     (intervals.LINKS, tuple((field, link) for link in LINKS for field in BYTES)),
     (intervals.LINKS, tuple((field, link) for link in LINKS for field in ERRORS)),
-    (intervals.LINKS, (230,)),
+    *((every, (call,)) for every, call in DECLARED if isinstance(call, int)),
 )
 """Seconds between two calls of `nvmlDeviceGetFieldValues`, and the fields."""
 

@@ -58,6 +58,7 @@ def test_the_bare_loop_asks_what_the_agent_asks(state: str) -> None:
             loops.calls.clear()
         loop.tick(second)
         watcher.ticks(1.0)
-    assert set(agents.calls) == set(loops.calls)
+    differ = set(agents.calls) ^ set(loops.calls)
+    assert not differ, f"{sorted(differ)}: correct GETTERS or FIELDS in tests/hardware/bare_loop.py"
     for name, count in agents.calls.items():
         assert loops.calls[name] == pytest.approx(count, abs=GPUS, rel=0.04), name
