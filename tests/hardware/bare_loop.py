@@ -53,7 +53,7 @@ def _declared() -> Iterator[tuple[float, str | int]]:
                 yield getattr(intervals, table["every"].upper()), one
 
 
-def _parts(call: str) -> tuple[str, tuple[int, ...]]:
+def getter_of(call: str) -> tuple[str, tuple[int, ...]]:
     """The name and the arguments of a call such as `TotalEccErrors(0, 1)` or `RemappedRows.3`."""
     name, _, arguments = call.partition(".")[0].partition("(")
     return name, tuple(map(int, re.findall(r"\d+", arguments)))
@@ -74,7 +74,7 @@ GETTERS: tuple[tuple[float, str, tuple[Any, ...]], ...] = (
     (intervals.ENERGY, "TotalEnergyConsumption", ()),
     *((intervals.LINKS, "NvLinkState", (link,)) for link in LINKS),
     (intervals.LINKS, "MigMode", ()),
-    *((every, *_parts(call)) for every, call in DECLARED if isinstance(call, str)),
+    *((every, *getter_of(call)) for every, call in DECLARED if isinstance(call, str)),
 )
 """Seconds between two calls, the call's name after `nvmlDeviceGet`, its further arguments."""
 
