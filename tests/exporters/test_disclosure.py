@@ -128,7 +128,7 @@ class Planted:
         """Return the text of each output."""
         found: dict[str, str] = {}
         async with self.served() as server, ClientSession() as client:
-            await self.tick(2)
+            await self.tick(3)
             base = f"http://127.0.0.1:{server.port}"
             for path in PATHS:
                 async with client.get(base + path) as answer:
