@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from os import getpid
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,10 @@ MIB = 1 << 20
 AMOUNT = 1024 * MIB
 SECTOR = 512
 
-NETNS = "dgx-test"
-NEAR, FAR = "dgxveth0", "dgxveth1"
-NEAR_ADDRESS, FAR_ADDRESS = "10.99.77.1", "10.99.77.2"
+OWN = getpid()  # two runs of the tests may share a machine
+NETNS = f"dgx-test-{OWN}"
+NEAR, FAR = f"dgx{OWN}a", f"dgx{OWN}b"
+NEAR_ADDRESS, FAR_ADDRESS = (f"10.99.{OWN % 250}.{end}" for end in (1, 2))
 PORT = 9999
 LIMIT = 10e6  # bytes per second
 PACE = 2.5 * LIMIT  # what passes at most: it may come to less where the CPUs are busy
