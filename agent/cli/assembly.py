@@ -135,7 +135,7 @@ class Agent:
     def look_for_faults(self, every: float = READER_EVERY) -> None:
         """Evaluate all faults against the latest tick, but at most once every `every` seconds, and
         only once it has all first readings."""
-        if self.poller.whole and self.faults.due(self.poller.samples.now, every):
+        if self.poller.complete and self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:

@@ -19,7 +19,7 @@ from agent.clock import SystemClock
 from agent.errors import printable
 from agent.jobs.job import amount
 from agent.report.gpu_time import NO_PRICE
-from agent.status.model import FindingStatus, HeadlineClause, Level, PathRow, Status
+from agent.status.model import FindingStatus, HeadlineClause, PathRow, Status
 from agent.status.words import duration
 from exporters.snapshot_json import document
 
@@ -172,17 +172,11 @@ FIGURES = ("active", "SM", "mem GiB", "power W", "temp C")
 def gpus(look: StatusView, width: int) -> list[str]:
     """Return a row for each GPU, followed by a row for each of its MIG instances."""
     rows = []
-    grave = {one.id for one in look.status.findings if one.level is Level.CRITICAL}
     for gpu in look.status.gpus:
         now = gpu.figures
-        fault = "" if gpu.lost or grave.isdisjoint(gpu.findings) else ", with a fault"
+        state = f"{gpu.text}, with a fault" if gpu.faulty else gpu.text
         row = [
-            *(
-                str(gpu.gpu),
-                f"{gpu.text}{fault}",
-                share(now.activity_ratio),
-                share(now.sm_active_ratio),
-            ),
+            *(str(gpu.gpu), state, share(now.activity_ratio), share(now.sm_active_ratio)),
             of(now.memory_used_bytes, now.memory_total_bytes, GIB),
             of(now.power_watts, now.power_limit_watts),
             of(now.temperature_celsius, now.temperature_limit_celsius),

@@ -2,8 +2,9 @@
 
 import argparse
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
+from itertools import chain, islice
 from pathlib import Path
 from time import time
 
@@ -228,7 +229,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
     """Yield the title, the summary, a table without truncated names, and notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
-    for sentence in [*summary(report)][:TOP]:
+    for sentence in islice(summary(report), TOP):
         yield from prose(sentence, width, indent="", hanging="  ")
     yield ""
     rows, columns = report.rows[:MOST_ROWS], dict(_columns(report))
@@ -242,8 +243,8 @@ def overview(report: Report, width: int) -> Iterator[str]:
     texts = [(_name(row), *(cell(row) for cell in columns.values())) for row in rows]
     numbers = [*columns][:-1]
     yield from table((report.by, *columns), texts, numbers, width=width, whole=[report.by])
-    notes = _notes(report, {*columns, *(cell for row in texts for cell in row)})
-    yield from (line for note in notes for line in prose(note, width, indent=""))
+    for note in _notes(report, columns, texts):
+        yield from prose(note, width, indent="")
 
 
 def as_html(report: Report) -> str:
@@ -259,11 +260,9 @@ def as_html(report: Report) -> str:
     page = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return page.format(
         title=escape(_title(report)),
-        sentences="\n".join(f"<li>{escape(one)}</li>" for one in [*summary(report)][:TOP]),
+        sentences="\n".join(f"<li>{escape(one)}</li>" for one in islice(summary(report), TOP)),
         rows="\n".join(f"<tr>{line}</tr>" for line in lines),
-        sums="<br>".join(
-            map(escape, _notes(report, {*columns, *(c for row in cells for c in row)}))
-        ),
+        sums="<br>".join(map(escape, _notes(report, columns, cells))),
     )
 
 
@@ -277,9 +276,10 @@ def _title(report: Report) -> str:
     return f"GPU-hours by {report.by}, {begin} to {end}, {known}from {report.source}"
 
 
-def _notes(report: Report, shown: Collection[str]) -> Iterator[str]:
-    """Yield the rest of the summary, the legend of the titles and cells `shown`, and sums."""
-    yield from [*summary(report)][TOP:]
+def _notes(report: Report, titles: Iterable[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the rest of the summary, the legend of these titles and rows of cells, and sums."""
+    yield from islice(summary(report), TOP, None)
+    shown = {*titles, *chain.from_iterable(rows)}
     if legend := "; ".join(f"{word}: {text}" for word, text in LEGEND.items() if word in shown):
         yield f"{legend}."
     if len(report.rows) > MOST_ROWS:

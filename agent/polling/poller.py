@@ -171,7 +171,7 @@ class Poller:
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
     stuck: frozenset[str] = frozenset()  # names of workers whose call hangs
-    whole: bool = False  # every read had run before the latest tick
+    complete: bool = False  # every read had run before the latest tick
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
     _stalled: frozenset[str] = frozenset()  # stalled workers and their sources
@@ -216,7 +216,7 @@ class Poller:
     async def tick(self) -> None:
         """Start every idle worker, wait for a while, and publish the readings."""
         self._processor_waits.check()  # first, so that all turns start with these CPU times
-        self.whole = not self.waiting_for()
+        self.complete = not self.waiting_for()
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
         fresh: list[Reading] = []

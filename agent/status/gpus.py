@@ -280,6 +280,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
         uuid=key.uuid,
         model=gpu.identity.model,
         lost=gpu.lost,
+        faulty=not gpu.lost and any(one.level is Level.CRITICAL for one in own),
         level=Level.CRITICAL if gpu.lost or grave(own) else level,
         state=gpu.pair[0] if gpu.pair and whole else None,
         cause=gpu.pair[1] if gpu.pair and whole else None,
@@ -312,10 +313,10 @@ def slowed(gpu: Judged) -> tuple[Why, ...]:
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(
-        Why(text=": ".join((f"{SUMMARIES[pair]} {percent(share)} of the time now", *facts)))
+        Why(text=": ".join((f"{SUMMARIES[pair]} {percent(share)} of the time now", *told)))
         for pair, share in gpu.verdict.shares.items()
         if pair[0] is State.THROTTLED and share >= BESIDE
-        if (facts := map(fact_text, _facts(gpu.verdict, pair)))
+        for told in [map(fact_text, _facts(gpu.verdict, pair))]
     )
 
 

@@ -10,7 +10,7 @@ from agent.series import SampleStore
 from agent.sources import pcie
 from agent.status.findings import Ailing
 from agent.status.model import PathStatus
-from agent.status.paths import INWARD, PORTS, Way, has_link, port_labels, speed
+from agent.status.paths import INWARD, PORTS, Way, port_labels, speed, works
 from agent.status.words import rate
 
 FULL_RATE = 0.99
@@ -56,7 +56,7 @@ def link_rates(
     for key in ports:
         now, sheet = samples.value(PORTS[key.path][1], *port_labels(key)), specs.get(key)
         words = rate(now, None, key.path) if now else "rate not read"
-        found[key.path][words] += has_link(key, samples) is not False
+        found[key.path][words] += works(key, samples) is not False
         if now and sheet:
             full = now >= FULL_RATE * sheet
             most[key.path][words] = words if full else rate(sheet, None, key.path)
@@ -82,7 +82,7 @@ def link_rates(
 
 def _off(key: PathKey, samples: SampleStore, ailing: Ailing) -> str:
     """Return the remark on a port that is down or has a fault; empty for any other."""
-    up = has_link(key, samples) is not False
+    up = works(key, samples) is not False
     if ("", key.device) in ailing:
         return "with a fault" if up else "down"
     return "" if up else "not in use"

@@ -150,6 +150,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     uuid: str
     model: str
     lost: bool
+    faulty: bool  # it is not lost, and a critical finding concerns it
     level: Level | None
     state: State | None
     cause: Cause | None

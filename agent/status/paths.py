@@ -126,7 +126,7 @@ def path_statuses(
             if silent and key.gpu
             else _limited(way, bandwidth, samples.now)
         )
-        up = has_link(key, samples)
+        up = works(key, samples)
         found.append(
             PathStatus(
                 path=key.path,
@@ -162,7 +162,7 @@ def speed(moved: float, path: str) -> str:
     return f"{value / 1e12:.2f} T{unit}" if value >= 1e12 else f"{figure(value / 1e9)} G{unit}"
 
 
-def has_link(key: PathKey, samples: SampleStore) -> bool | None:
+def works(key: PathKey, samples: SampleStore) -> bool | None:
     """Return whether a port has a link, or a disk a controller that works, or None if this is
     unknown or the path is neither."""
     if key.path not in PORTS:
