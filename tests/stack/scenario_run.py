@@ -173,9 +173,12 @@ def watch(
     victim: subprocess.Popen[bytes],
     alertmanager_port: int,
 ) -> None:
-    """Wait for what must arrive; each scenario ends when its own has, and its time is over."""
+    """End each scenario when its alerts have arrived and its time is over; see the alert of the
+    killed machine inhibited, however long its hold lasts beyond the scenarios."""
     deadline = scenario_run.began + PATIENCE
-    while len(scenario_run.ended) < len(wanted) and time.monotonic() < deadline:
+    while (
+        len(scenario_run.ended) < len(wanted) or not scenario_run.held_back
+    ) and time.monotonic() < deadline:
         now = time.monotonic()
         if not scenario_run.killed_at and scenario_run.inbox.names(KILLED):
             victim.kill()
