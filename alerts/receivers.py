@@ -81,7 +81,7 @@ TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
-    """Return the receivers that notify a person, including a pager only if `page` is true."""
+    """Return the receiver's notification integrations, with PagerDuty only if `page` is true."""
     found: dict[str, list[dict[str, Any]]] = {}
     if r.webhook_url:
         found["webhook_configs"] = [webhook(r.webhook_url, r.webhook_token_file)]

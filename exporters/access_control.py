@@ -105,8 +105,8 @@ OURS = ("localhost", os.uname().nodename)
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
     """Return whether a request over loopback names an unknown host. Known hosts are `names`, this
-    machine's host name, localhost, and loopback addresses. A request without a Host header does not
-    come from a browser."""
+    machine's host name, localhost, and loopback addresses. A request without a Host header is
+    accepted, because it does not come from a browser."""
     here = request.get_extra_info("sockname")
     if not here or not is_loopback(here[0]):
         return False

@@ -147,7 +147,7 @@ class DefaultSet:
 
 
 def _unnamed(metric: Metric, samples: list[Sample]) -> list[Sample]:
-    """Return a series at 0 with empty `parts` labels per device, to show that it is monitored."""
+    """Return a sample with value 0 and empty `parts` labels for each monitored device."""
     parts = [label in metric.parts for label in metric.labels]
     devices = dict.fromkeys(
         tuple("" if part else value for part, value in zip(parts, sample.labels, strict=True))

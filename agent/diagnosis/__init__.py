@@ -1,1 +1,1 @@
-"""Division of each GPU's time: evidence over a window, rules, and an account of seconds."""
+"""Division of each GPU's time: evidence over a window, rules, and accounts of the seconds."""

@@ -1,4 +1,4 @@
-"""The account of each GPU's time in seconds, by state and cause."""
+"""The account of each GPU's time: seconds by state and cause."""
 
 import logging
 from collections import defaultdict
@@ -56,8 +56,8 @@ UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
-"""Maximum wall-clock seconds between two ticks for which a verdict covers the time in between; a
-longer interval counts as unobserved."""
+"""Maximum interval in wall-clock seconds between two ticks that a single verdict covers; the time
+of a longer interval counts as unobserved."""
 
 NOT_KNOWN = "activity not known"
 
@@ -68,11 +68,11 @@ class GpuStateTime:
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
-    waits: dict[str, float] = field(default_factory=dict)  # seconds of waiting by culprit UUID
+    waits: dict[str, float] = field(default_factory=dict)  # seconds by UUID of the awaited GPU
     verdict: Verdict | None = None
     at: float | None = None  # time of the last tick
     failure_logged: bool = False
-    failure: Failure | None = None  # why the second could not be divided, if a rule failed
+    failure: Failure | None = None  # why the last second could not be divided
     advice: AdviceSeconds = field(default_factory=AdviceSeconds)
     _found: dict[Pair, Found] = field(default_factory=dict)
     _waits_for: GpuKey | None = None
@@ -85,11 +85,11 @@ class GpuStateTime:
         watts: float | None,
         longest: float = LONGEST,
     ) -> None:
-        """Add the time since the last tick and its energy to the account, or to unobserved time."""
+        """Add the time and energy since the last tick to states and causes, or to unobserved."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
         parts = split.parts if split is not None and seconds <= longest else None
-        if parts and not all(part >= 0 for part in parts.values()):  # or NaN
+        if parts and not all(part >= 0 for part in parts.values()):  # or if a part is NaN
             parts = None
         self.booked.energy.enter(parts, seconds, watts)
         if e is None or split is None or parts is None:
@@ -107,7 +107,7 @@ class GpuStateTime:
         self.verdict = self._verdict(e)
 
     def _verdict(self, e: Evidence) -> Verdict | None:
-        """Return the leading verdict, with its latest facts."""
+        """Return the verdict for the leading state and cause, with its latest facts."""
         leader, shares = self.booked.leader, self.booked.shares
         if leader is None:
             return None
@@ -132,7 +132,7 @@ class GpuStateTime:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Divides each GPU's second once per tick, and keeps the account of each GPU."""
+    """Divides each GPU's time since the last tick, and keeps the account of each GPU."""
 
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
@@ -193,7 +193,7 @@ class Diagnosis:
 
     @contextmanager
     def _guarded(self, account: GpuStateTime, gpu: GpuKey) -> Iterator[None]:
-        """Limit a failure to the given GPU, which loses its verdict."""
+        """Limit the effects of an exception to the given GPU, which then has no verdict."""
         failure = None
         try:
             yield
@@ -246,6 +246,6 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
 
 @lru_cache(maxsize=512)
 def _states(gpu: Labels, leader: Pair | None) -> tuple[Sample, ...]:
-    """Return 1 for the state of a GPU and 0 for all others; all are 0 for a new GPU, which has no
-    observed time yet."""
+    """Return 1 for the current state of a GPU and 0 for all other states. All values are 0 for a
+    new GPU, because none of its time has been observed yet."""
     return tuple(Sample(STATE, gpu + NAMES[pair], float(pair == leader)) for pair in PAIRS)

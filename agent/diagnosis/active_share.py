@@ -15,20 +15,20 @@ from agent.diagnosis.power_levels import PowerLevels
 from agent.model import GpuKey
 
 MOST_SPINNING_SM = 0.40
-"""Maximum SM activity of a kernel that moves data and processes it (an all-gather that copies its
-output: 0.33; a kernel that only spins: 0.17 to 0.25 on H100 and H200). A GPU whose SM activity is
-close to its activity does not wait, at any power, because kernels that wait for memory draw half as
-much power as dense products."""
+"""Maximum SM activity of a kernel that moves data and processes it: 0.33 for an all-gather that
+copies its output, and 0.17 to 0.25 for a kernel that only spins (H100 and H200). A GPU whose SM
+activity is close to its overall activity does not wait, whatever its power draw, because kernels
+that wait for memory draw half as much power as dense matrix products."""
 
 NOTHING, LINKS_AT_REST = 0.02, 1e-5
 """NOTHING: tensor and DRAM activity below which a GPU does no work, and ratio of payload to NVLink
-limit below which transfers take no time. LINKS_AT_REST: ratio below which the links are idle (idle
-links have 5e-7 at most, all-reduces of a few KB 6e-5 to 1e-4)."""
+limit below which transfers take no time. LINKS_AT_REST: ratio below which the links are idle (at
+most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
 
 TRANSFER_RATE = 0.60
 """Ratio of payload to NVLink limit during transfers without work. On H200, 14 loads had ratios of
-0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB; gradients of a few
-MB and a single channel had 0.04 to 0.24, and take longer than reported."""
+0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. Gradients of a few
+MB and a single channel had 0.04 to 0.24, so they take longer than reported."""
 
 WORKING_SM = 0.90
 """Ratio of SM activity to activity while a GPU computes: 0.85 to 0.89 for training on H100 with
@@ -36,35 +36,35 @@ concurrent communication, and 0.92 to 0.98 if work and communication alternate. 
 ratio is assumed to communicate, at most for as long as its payload takes."""
 
 ALWAYS = 0.90
-"""Activity from which a whole second may be spinning, and the GPU does not wait for data. Without
-this bound, no result for the recordings changes, but a few small kernels might be mistaken for a
-hang, and a well-fed job might have no steps."""
+"""Activity from which a GPU may spin for a whole second, and from which it does not wait for data.
+Without this threshold, the results for the recordings are the same, but a few small kernels might
+be mistaken for a hang, and a job that never waits for data might have no steps."""
 
 TRANSFERRING_SM = 0.12
-"""SM activity of a kernel that moves data between GPUs; the kernel uses 16 to 24 of 132 SMs. With
-0.10 here and in EQUAL, one fewer of the 180 recorded GPUs is diagnosed correctly."""
+"""SM activity of a kernel that moves data between GPUs, which uses 16 to 24 of 132 SMs. With 0.10
+for this value and EQUAL, one fewer of the 180 recorded GPUs is diagnosed correctly."""
 
 EQUAL = 0.12
-"""Relative difference up to which values of ranks in lock-step are equal; see TRANSFERRING_SM."""
+"""Relative difference up to which values of lockstep ranks are equal; see TRANSFERRING_SM."""
 
 EXPOSED = 1.5
-"""Bytes on the NVLink wire per byte received below which transfers run alone. On H100s and H200s,
-messages of 4 MB and more had 1.2 to 1.5 without work beside them, and gradients had 1.6 to 2.0
-during work, whatever their size (74 recorded loads)."""
+"""Number of bytes on the NVLink wire per byte received below which transfers do not overlap with
+work. On H100 and H200, messages of 4 MB and more had 1.2 to 1.5 without concurrent work, and
+gradients of any size had 1.6 to 2.0 during work (74 recorded loads)."""
 
 SMALL_MESSAGES = 2.05
-"""Bytes on the NVLink wire per byte received above which messages are small."""
+"""Number of bytes on the NVLink wire per byte received above which messages are small."""
 
 SMALL_TIME = 110.0
-"""Additional time per byte, relative to the limit, for each unit above SMALL_MESSAGES. On two
-H100s, messages without work had 2.1 to 2.2 bytes on the wire (256 KB, 23 to 45 GB/s), 2.3 to 2.45
-(64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to 3 GB/s); pipeline stages had 2.0 to
-2.1."""
+"""Additional time per byte, as a multiple of the time at the limit, for each unit above
+SMALL_MESSAGES. On two H100 GPUs, messages without concurrent work had 2.1 to 2.2 bytes on the wire
+(256 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to 3
+GB/s); pipeline stages had 2.0 to 2.1."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
 """LEAST_TRANSFER: share of a second below which the agent reports no communication. LEAST_WAIT:
-share of a second below which ranks count as even. With 0.03 for both, four fewer of the 180
-recorded GPUs are diagnosed correctly; with 0.05, eight fewer."""
+difference in the share of a second below which ranks count as balanced. With 0.03 for both, four
+fewer of the 180 recorded GPUs are diagnosed correctly; with 0.05, eight fewer."""
 
 
 class WorkLevel(NamedTuple):
@@ -75,9 +75,9 @@ class WorkLevel(NamedTuple):
 
 
 def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
-    """Return the level of the windows that wait least: the second-highest SM activity, because the
-    highest may be an outlier, and the mean DRAM activity of similar windows. Return None for fewer
-    than two."""
+    """Return the work level, based on the windows with the least waiting: the second-highest SM
+    activity, because the highest may be an outlier, and the mean DRAM activity of windows with
+    similar SM activity. Return None for fewer than two windows."""
     by_sm = sorted(seen, reverse=True)[1:]
     if not by_sm:
         return None
@@ -88,9 +88,9 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
-    """Means of a GPU over the last seconds, as shares (0-1); an unknown mean is None.
+    """Means of a GPU's metrics over the last seconds, as shares (0-1); an unknown mean is None.
 
-    `payload` is the ratio of NVLink payload to the limit in the fuller direction, and `sent` is the
+    `payload` is the ratio of NVLink payload to the limit in the busier direction, and `sent` is the
     ratio in the transmit direction. `power` contains the levels of the 20 ms power samples, `level`
     is the work level of the 100 ms windows, and `wire` is the number of bytes on the NVLink wire
     per byte received.
@@ -109,8 +109,8 @@ class ActiveSecond:
 
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
-    """Parts of the second that sum to the activity. `waits_for` is the GPU that most of the waiting
-    is for, and `late` is the time that all ranks wait for launches."""
+    """Parts of the second that sum to the activity. `waits_for` is the GPU that causes most of the
+    waiting, and `late` is the time for which all ranks wait for launches."""
 
     busy: float
     communicating: float
@@ -120,17 +120,17 @@ class ActiveShares:
 
     @property
     def total(self) -> float:
-        """The activity that was divided."""
+        """The activity that was divided into parts."""
         return self.busy + self.communicating + self.waiting + self.late
 
 
 def not_computing(second: ActiveSecond) -> float:
     """Return the share of the second in which the GPU is active but does no work of its own.
 
-    If the power samples have two levels, they show the share. SM activity shows the share if it
-    lies between the values for moving data and for work while the links carry data. The larger
-    share is used, because idling, transfers, and work are three levels. If the GPU only spins, the
-    share is its whole activity.
+    If the power samples have two levels, they determine the share. While the links carry data, SM
+    activity determines the share if it lies between the values for moving data and for work. If
+    both apply, the larger share is used, because idling, transfers, and work have three levels. If
+    the GPU only spins, the share is its whole activity.
     """
     if only_spins(second):
         return second.activity
@@ -155,8 +155,8 @@ def _at_lower_power(second: ActiveSecond) -> float:
 
 
 def _besides_work(second: ActiveSecond, full: float) -> float:
-    """Return the maximum share of the second that transfers take, based on SM activity; `full` is
-    the ratio of SM activity to activity during work."""
+    """Return the maximum share of the second that transfers can take, based on SM activity; `full`
+    is the ratio of SM activity to activity during work."""
     if second.sm is None or not second.activity or full <= TRANSFERRING_SM:
         return 0.0
     share = (full - second.sm / second.activity) / (full - TRANSFERRING_SM)
@@ -164,35 +164,35 @@ def _besides_work(second: ActiveSecond, full: float) -> float:
 
 
 def _working_sm(second: ActiveSecond) -> float:
-    """Return the ratio of SM activity to activity while the GPU computes, at most; work that shares
-    the SMs with no transfer may fill them."""
+    """Return the maximum ratio of SM activity to activity while the GPU computes. Work that does
+    not share the SMs with transfers may use all SMs."""
     return 1.0 if _transfers_alone(second) else WORKING_SM
 
 
 def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
-    """Return the maximum share of the second in which kernels may spin, based on SM activity;
+    """Return the maximum share of the second in which kernels can spin, based on SM activity;
     `full` is the ratio of SM activity to activity during work."""
     return max(0.0, full * second.activity - sm) / (full - MOST_SPINNING_SM)
 
 
 def _transfers_alone(second: ActiveSecond) -> bool:
-    """Return whether the bytes on the wire show that no transfer overlaps with work."""
+    """Return whether the number of bytes on the wire shows that no transfer overlaps with work."""
     return second.wire is not None and second.wire < EXPOSED
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether the whole second looks like a waiting or transferring kernel; false without
-    GPM."""
+    """Return whether the GPU looks as if kernels wait or transfer data for the whole second; false
+    without GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
-    # transfers use no larger share of the DRAM bandwidth than of the NVLink bandwidth
+    # transfers use at most the same share of DRAM bandwidth as of NVLink bandwidth
     still = second.dram is not None and second.dram < NOTHING + (second.payload or 0.0)
     return second.activity > ALWAYS and second.tensor < NOTHING and low and still
 
 
 def communicating(second: ActiveSecond, idle_work: float) -> float:
-    """Return the part of the time without own work that NVLink transfers take."""
+    """Return the share of the second, at most `idle_work`, that NVLink transfers take."""
     payload = second.payload or 0.0
     if payload < NOTHING * max(idle_work, LEAST_WAIT) or not idle_work:
         return 0.0
@@ -208,11 +208,11 @@ def alike(one: float | None, other: float | None) -> bool:
 
 
 def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
-    """Return whether two GPUs take the same steps: both send the same amount over NVLink, and
-    neither has idle links.
+    """Return whether two GPUs run the same steps: both send the same amount of data over NVLink,
+    and neither has idle links.
 
-    Servers that hand work on (prefill to decode), sweeps, and reinforcement learning roles send
-    different amounts; ranks of the same collective cannot.
+    Servers that pass work on (prefill to decode), sweeps, and reinforcement learning roles send
+    different amounts; ranks of the same collective always send equal amounts.
     """
     mine, theirs = one.sent or 0.0, other.sent or 0.0
     less, more = (mine, theirs) if mine < theirs else (theirs, mine)
@@ -220,12 +220,12 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
 
 
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the share of the second that a GPU waits for a lock-step peer that never waits.
+    """Return the share of the second for which a GPU waits for a lockstep peer that never waits.
 
-    Work is proportional to DRAM (or tensor) activity. The peer's work per unit of its active time
-    shows how much work this GPU's active time would contain without waiting.
+    Work is proportional to DRAM activity (or tensor activity). The peer's work per unit of its
+    active time shows how much work this GPU would do in its active time without waiting.
     """
-    if second.sm is None and peer.sm is None:  # without GPM, utilisation counts spinning
+    if second.sm is None and peer.sm is None:  # without GPM, utilization includes spinning
         waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
     else:
         waited = second.activity - _useful(second, peer)
@@ -235,8 +235,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the time that a GPU spends at the lower of two power levels in excess of the peer's
-    time. Both transfer data for the same time, so the GPU waits during the excess."""
+    """Return by how much the GPU's time at the lower of two power levels exceeds the peer's time.
+    Both GPUs transfer data for the same time, so the GPU waits for the rest."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)
@@ -245,18 +245,18 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return the share of the second that the GPU's work would take at the peer's rate, based on
-    DRAM activity, or else on tensor activity."""
+    DRAM activity or, if that is too low, tensor activity."""
     if not peer.activity:
         return second.activity
     pairs = ((second.dram, peer.dram, NOTHING), (second.tensor, peer.tensor, NOTHING))
     for mine, theirs, least in pairs:
         if mine is not None and theirs is not None and theirs >= least:
             return min(1.0, mine * peer.activity / theirs)
-    return peer.activity  # small kernels: both GPUs do equal work, so the excess is waiting
+    return peer.activity  # small kernels: both GPUs do equal work, so the difference is waiting
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
-    """Return the parts of a GPU's active share; `peers` are the other GPUs of its job."""
+    """Return the parts of a GPU's active share; `peers` contains the other GPUs of its job."""
     alongside = {key: peer for key, peer in peers.items() if in_lock_step(second, peer)}
     levels = [one.level for one in (second, *alongside.values()) if one.level is not None]
     if alongside and levels and not only_spins(second):
@@ -264,10 +264,10 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     waited, culprit = _longest_wait(second, alongside)
     without_work = not_computing(second) if alongside or peers else 0.0
     transfers = communicating(second, without_work)
-    if culprit is not None:  # once all ranks are ready, a collective takes equally long on each
+    if culprit is not None:  # once all ranks are ready, a collective takes the same time on each
         last = alongside[culprit]
         transfers = min(transfers, communicating(last, not_computing(last)))
-    elif transfers:  # no rank is late, so links may be slower than usual
+    elif transfers:  # no rank is late, so the links may be slower than usual
         transfers = without_work
     waiting = max(waited, without_work - transfers)
     waiting = min(waiting, second.activity - transfers)
@@ -280,22 +280,22 @@ def _by_level(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
 ) -> ActiveShares:
     """Return the parts of the active share, based on DRAM activity. Time without DRAM activity is
-    waiting. Transfers between GPUs are at the DRAM level of the windows with work, because these
-    windows contain both. The GPU waits for the peer that waits least. A wait that all ranks share
-    is a late launch, limited to the idle time of the least active GPU."""
+    waiting. DRAM activity is the same during transfers as during work, because windows with work
+    include transfers. The GPU waits for the peer that waits least. Waiting common to all ranks is
+    caused by late launches, and is limited to the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
-    if level.dram < NOTHING:  # only collectives, which take equally long on every rank
+    if level.dram < NOTHING:  # only collectives, which take the same time on every rank
         last = min(alongside, key=lambda key: alongside[key].activity)
         waits, waiting, transfers = {last: 0.0}, second.activity - least, least
     else:
         waits = {key: _beneath(peer, level) for key, peer in alongside.items()}
         last = min(waits, key=lambda key: waits[key])
         waiting = _beneath(second, level)
-        # a collective takes equally long on every rank
+        # a collective takes the same time on every rank
         transfers = max(communicating(one, _besides(one, level)) for one in ranks)
         lower = _at_lower_power(second)
-        if transfers and waiting < LEAST_WAIT:  # links may be slower than usual
+        if transfers and waiting < LEAST_WAIT:  # the links may be slower than usual
             transfers = max(transfers, lower)
         transfers = max(transfers, min(_small_messages(second), _besides(second, level)))
         transfers = min(transfers, second.activity - waiting)
@@ -310,13 +310,13 @@ def _by_level(
 
 
 def _besides(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the maximum share of the second in which the GPU neither works nor waits."""
+    """Return the maximum share of the second in which an active GPU neither works nor waits."""
     besides = _besides_work(second, _full(second, level))
     return max(0.0, besides - _beneath(second, level))
 
 
 def _small_messages(second: ActiveSecond) -> float:
-    """Return the share of the second that small NVLink messages take; nothing overlaps with
+    """Return the share of the second that small NVLink messages take; no work overlaps with
     them."""
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:
@@ -325,8 +325,8 @@ def _small_messages(second: ActiveSecond) -> float:
 
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the ratio of SM activity to activity while the GPU computes. Windows that wait least
-    may include transfers, and dense products fill the SMs."""
+    """Return the ratio of SM activity to activity while the GPU computes. Even the windows with the
+    least waiting may include transfers, and dense matrix products use all SMs."""
     if _transfers_alone(second):
         return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
@@ -334,8 +334,8 @@ def _full(second: ActiveSecond, level: WorkLevel) -> float:
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the share of the second that is active without DRAM activity, limited by how far SM
-    activity falls below that of work, because phases of a job may use more or less DRAM."""
+    """Return the share of the second in which the GPU is active without DRAM activity, limited by
+    the shortfall of SM activity, because phases of a job may use more or less DRAM bandwidth."""
     waits = max(0.0, second.activity - (second.dram or 0.0) / level.dram)
     if second.sm is None or level.sm <= MOST_SPINNING_SM:
         return waits
@@ -345,7 +345,7 @@ def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
 def _longest_wait(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond]
 ) -> tuple[float, GpuKey | None]:
-    """Return the longest wait for a GPU in lock-step, and the awaited GPU."""
+    """Return the longest wait for a GPU in lockstep, and the GPU that is awaited."""
     longest = 0.0
     culprit: GpuKey | None = None
     for key, peer in alongside.items():

@@ -1,7 +1,7 @@
-"""Advice for each verdict, for the owner of the job, from `advice.toml`.
+"""Advice for the owner of a job, for each verdict, from `advice.toml`.
 
-Advice about a verdict never ends, stops, or restarts anything, because a GPU that seems idle may be
-running a server or a checkpoint.
+Advice about a verdict never suggests to end, stop, or restart a process, because a GPU that seems
+idle may be running a server or a checkpoint.
 """
 
 import tomllib
@@ -33,12 +33,12 @@ ALERTS: dict[State, tuple[str, Severity]] = {
 
 
 def of_each(summary: str) -> str:
-    """Return a summary for several GPUs, each with its own thread or limit."""
+    """Return a summary that covers several GPUs, each of which has its own thread or limit."""
     return summary.replace(" by its ", ", each by its ")
 
 
 def hang_advice(pid: str = "") -> str:
-    """Return the advice to examine a process of a hung job before its end destroys the evidence."""
+    """Return the advice to examine a process of a hung job before the process ends."""
     one = f"Run `py-spy dump --pid {pid}`"
     each = "`nvidia-smi` lists the processes on these GPUs: run `py-spy dump --pid PID` on each"
     return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each, pid=pid or "PID")
@@ -50,9 +50,9 @@ def peer_advice(who: str = "the GPU that it waits for") -> str:
 
 
 def severity(pair: Pair) -> Severity | None:
-    """Return the severity of a state, which is the same in every view; None for a healthy state."""
+    """Return the severity of a state, which is the same everywhere; None for a healthy state."""
     if pair == (State.STARVED, Cause.UNKNOWN):
-        return Severity.INFO  # a notebook or a server without requests also waits
+        return Severity.INFO  # a notebook, or a server without requests, also waits
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
 
 
@@ -61,20 +61,20 @@ TEXTS: dict[str, str] = {
     "find_rank": hang_advice(),
     "balance": peer_advice(),
 }
-"""Texts of the first steps against a loss, by name."""
+"""Texts of the first steps to avoid a loss, by name."""
 
 OF_PAIR = _by_pair("step")
-"""Name of the first step by state and cause; healthy pairs have none."""
+"""Name of the first step, by state and cause; healthy states have none."""
 
 ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 BY_FACT: dict[FactKind, str] = {
     FactKind(kind): step for kind, step in _TABLE["step_by_fact"].items()
 }
-"""More specific steps, by the fact that decided the pair or the doubt that hid the cause."""
+"""More specific steps, by the fact that led to the verdict or the doubt that hid the cause."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the name of the step that fits the facts of a second; None for a healthy state."""
+    """Return the name of the step that fits the facts about a second; None for a healthy state."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]
@@ -82,8 +82,8 @@ def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None
 
 
 def advice(verdict: Verdict, pair: Pair | None = None) -> str:
-    """Return the first step against a loss of a GPU; empty for a healthy state. The loss is `pair`,
-    or by default the pair of the verdict."""
+    """Return the first step to avoid a GPU's loss of time; empty for a healthy state. `pair` is the
+    state and cause of the loss, and defaults to the state and cause of the verdict."""
     pair = pair or verdict.pair
     if pair == (State.STARVED, Cause.PEER) and verdict.waits_for is not None:
         return peer_advice(f"GPU {verdict.waits_for.index}")

@@ -1,4 +1,4 @@
-"""The advice that fits the losses of a GPU over the last 15 minutes."""
+"""The advice that fits most of the time that a GPU lost in the last 15 minutes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Seconds over which lost time fades, because the last second may not be typical: a checkpoint
-reads data in its last second."""
+"""Time constant in seconds with which lost time decays, because the last second may not be typical;
+for example, a checkpoint reads data in its last second."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
@@ -23,7 +23,7 @@ def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
 
 @dataclass(slots=True)
 class AdviceSeconds:
-    """Seconds lost by the current processes, by state and cause, and by fitting advice."""
+    """Seconds lost by the current processes, by state and cause, then by applicable advice."""
 
     lost: defaultdict[Pair, defaultdict[str, float]] = field(default_factory=_no_time)
     _came: float | None = None  # when the current processes appeared
@@ -44,7 +44,7 @@ class AdviceSeconds:
 
 
 def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, str]:
-    """Return the advice that fitted most of each loss, for a GPU or for several GPUs of a job."""
+    """Return the advice that applied to most of each loss, for a GPU or for all GPUs of a job."""
     sums: defaultdict[Pair, defaultdict[str, float]] = _no_time()
     for pair, fitted in chain.from_iterable(one.lost.items() for one in accounts):
         for advice, seconds in fitted.items():

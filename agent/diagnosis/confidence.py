@@ -1,9 +1,9 @@
 """Confidence of a verdict: the share of similar verdicts that were correct in trials.
 
-`confidence.toml` contains the counts by the available signals, by whether the job has several GPUs,
-and by state and cause. `python -m tests.hardware.confidence TAPE ...` writes the file from
-recordings of loads whose true shares are known. A verdict is correct if the true share of its state
-and cause is within ten percentage points of the counted share.
+`confidence.toml` contains the numbers of trials, grouped by the available signals, by whether the
+job has several GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...`
+generates the file from recordings of loads with known shares. A verdict is correct if the known
+share of its state and cause is within ten percentage points of the measured share.
 """
 
 import tomllib
@@ -15,7 +15,7 @@ from agent.model import Cause, Pair, SignalQuality, State
 
 
 class Likeness(NamedTuple):
-    """Properties shared by verdicts that are correct equally often."""
+    """Properties of a verdict. Verdicts with the same properties are correct equally often."""
 
     signals: SignalQuality
     several: bool  # the job has several GPUs
@@ -23,9 +23,9 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Trials of similar verdicts, of which `right` out of `of` were correct. `counted` is the
-    number of seconds counted for the state, `true` is the number of seconds that belonged to it,
-    and `both` is the overlap."""
+    """Trials of similar verdicts: `right` of the `of` verdicts were correct. `counted` is the
+    number of seconds attributed to the state, `true` is the number of seconds the GPU was in the
+    state, and `both` is the overlap."""
 
     right: int
     of: int
@@ -40,13 +40,13 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether most of the seconds counted for the state belonged to another state."""
+        """Whether most of the seconds attributed to the state belonged to other states."""
         return self.of > 0 and 2 * self.both < self.counted
 
 
 @cache
 def trials() -> dict[Likeness, Trials]:
-    """Return the counts in `confidence.toml`."""
+    """Return the trials in `confidence.toml`."""
     text = Path(__file__).with_name("confidence.toml").read_text(encoding="utf-8")
     return {
         Likeness(
@@ -59,5 +59,5 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def similar(likeness: Likeness) -> Trials:
-    """Return the trials of similar verdicts; without trials, the confidence is 0.5."""
+    """Return the trials of similar verdicts. If there are none, the confidence is 0.5."""
     return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

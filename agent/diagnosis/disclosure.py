@@ -1,8 +1,8 @@
 """Decides which names of people, programs, and jobs may leave the agent.
 
-Names leave the agent only while job.info is enabled, including names learnt earlier. Every output
-asks this module: the poller before it publishes snapshots, and the responses and logs of jobs and
-hours.
+Names leave the agent only while `job.info` is enabled; after it is disabled, names that are already
+known do not leave either. Every output consults this module: the poller before it publishes a
+snapshot, and the responses and logs about jobs and hours.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
 }
-"""Labels of each metric that identify a person or a person's programs."""
+"""Labels that identify a person or a person's programs, by metric."""
 
 SOURCES = frozenset({workload.KEY.source, "process", "jobs"})
 """Sources of the metrics in PERSONAL."""
@@ -35,12 +35,12 @@ NAMELESS = {
     metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
     for metric, names in PERSONAL.items()
 }
-"""Getters by metric name that replace personal labels with the appended empty label."""
+"""Getters by metric name that replace personal labels with an empty label, added at the end."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without names of people: personal labels are empty, series that become
-    equal are merged, and dgx_gpu_job_info and job shares are omitted."""
+    """Return a snapshot without personal names: personal labels are empty, series that become
+    identical are merged, and dgx_gpu_job_info and job shares are omitted."""
     readings = dict(snapshot.readings)
     for key in (key for key in readings if key.source in SOURCES):
         kept: dict[object, Sample] = {}
@@ -64,7 +64,7 @@ class Disclosure:
 
     @property
     def names(self) -> bool:
-        """Whether users, programs, and jobs may be named."""
+        """Whether the names of users, programs, and jobs may be shown."""
         return self.configuration.current[workload.JobConfig].info
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:

@@ -40,13 +40,13 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""Reasons for low clocks, worst first; if several apply, the first takes the share."""
+"""Reasons for low clocks, most serious first; the lost share belongs to the first that applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Shares of a second that sum to 1, with the facts that decided each share; `waits_for` is the
-    peer that the GPU waits for."""
+    """Shares of a second, which sum to 1, and the facts that determined each share; `waits_for` is
+    the peer that the GPU waits for."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Found] = field(default_factory=dict)
@@ -56,15 +56,15 @@ class TimeSplit:
 def divide_second(e: Evidence) -> TimeSplit:
     """Return the division of a GPU's second; the GPU's activity must be known."""
     found = without_process(e)
-    if found is None and (stands := hung(e)) is not None:  # or waits for a rank on another host
+    if found is None and (stands := hung(e)) is not None:  # false: waits for a rank on another host
         pair = HUNG if stands[0] else PEER
         found = TimeSplit({pair: 1.0}, {pair: stands[1]})
     return found or held(e) or _with_work(e)
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
-    """Divide the second of a GPU without a process. A GPU that works anyway (graphics, or a process
-    in another PID namespace) is busy."""
+    """Divide the second of a GPU without a process. Activity without a visible process (graphics,
+    or a process in another PID namespace) counts as busy time."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
@@ -131,13 +131,13 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _pair(cause: Cause) -> Pair:
-    """Return the state of a GPU that is inactive for a cause; a server without requests is not
-    starved."""
+    """Return the state of a GPU that is inactive for the given cause; a server without requests is
+    idle, not starved."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:
-    """Divide the inactive share of this tick in the same proportions as the last seconds."""
+    """Divide the inactive share of this tick in the same proportions as over the last seconds."""
     shares = divide_inactive(e) if inactive > 0 else {}
     whole = sum(share.seconds for share in shares.values())
     if not whole:
@@ -147,7 +147,7 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         cause: Share(inactive * share.seconds / whole, share.facts)
         for cause, share in shares.items()
     }
-    for cause in list(found):  # unknown if most of this time had another cause in trials
+    for cause in list(found):  # unknown if, in trials, most of this time had another cause
         if not similar(Likeness(e.quality, bool(e.peers), _pair(cause))).is_doubtful:
             continue
         share = found.pop(cause)
@@ -159,15 +159,15 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
 def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:
     pair = State.STARVED, Cause.PCIE
     lost, levels = 1.0 - active, e.history.power
-    if e.quality is SignalQuality.NVML:  # utilisation counts copies, but power drops between them
+    if e.quality is SignalQuality.NVML:  # utilization includes copies, but power drops between them
         lost = levels.lower_share if levels is not None and levels.distinct else 1.0
     found = {pair: copies, BUSY: own_work(e)}
     return TimeSplit({pair: lost, BUSY: 1.0 - lost}, found)
 
 
 def own_work(e: Evidence) -> Found:
-    """Return the evidence of own work. Clocks lowered by a user are not a loss, but are
-    reported."""
+    """Return the evidence that the GPU does its own work. Clocks lowered by a user are reported,
+    but not counted as a loss."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
@@ -177,7 +177,7 @@ def own_work(e: Evidence) -> Found:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """Return the parts of the active share; without GPM, they are based on power and traffic."""
+    """Return the parts of the active share; without GPM, based on power and link traffic."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = e.by_links
@@ -188,8 +188,8 @@ def _active(e: Evidence) -> ActiveShares:
 
 
 def _active_without_gpm(e: Evidence) -> ActiveShares:
-    """Correct utilisation, which counts spinning and copies, by power. At the lower of two power
-    levels, or at much lower power than a peer, the GPU does not work."""
+    """Correct utilization, which includes spinning and copies, based on power. A GPU does not work
+    while it draws the lower of two power levels, or much less power than a peer."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = e.by_links
@@ -199,8 +199,8 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """Return the parts of the active share of a GPU that draws less power than a peer in lock-step;
-    None if power does not show them."""
+    """Return the parts of the active share of a GPU that draws less power than a peer in lockstep;
+    None if the power readings do not show the parts."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -225,15 +225,15 @@ def _by_power(e: Evidence) -> ActiveShares | None:
 
 
 def _together(e: Evidence, peer: Evidence) -> bool:
-    """Return whether two GPUs of a job take the same steps; true if NVLink is not readable."""
+    """Return whether two GPUs of a job run the same steps; true if NVLink is not readable."""
     if e.second.sent is None or peer.second.sent is None:
         return True
     return in_lock_step(e.second, peer.second)
 
 
 def host_copies(e: Evidence) -> Found:
-    """Return the evidence that copies between host and GPU fill PCIe while the GPU does almost no
-    computation; empty if there is none."""
+    """Return the evidence that copies between host and GPU saturate PCIe while the GPU does almost
+    no computation; empty if there is no such evidence."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
@@ -250,7 +250,7 @@ def host_copies(e: Evidence) -> Found:
 
 
 def communicates(e: Evidence) -> tuple[Pair, Found]:
-    """Return the state and cause of a GPU that only transfers data, with the evidence."""
+    """Return the state and cause of a GPU that only transfers data, and the evidence."""
     pair, wire = (State.COMMUNICATING, Cause.NVLINK), e.nvlink
     other = communicates_elsewhere(e)
     if other is not None and (wire is None or wire.ratio < e.context.thresholds.communicating):
@@ -263,8 +263,8 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
     """Return the evidence that a waiting GPU transfers data over InfiniBand in both directions, or
-    over PCIe between GPUs. InfiniBand ports belong to no particular GPU; reads from storage go in a
-    single direction and leave the GPU's engines idle."""
+    over PCIe to or from other GPUs. InfiniBand ports do not belong to a particular GPU; reads from
+    storage have only one direction and leave the GPU's engines idle."""
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:
         wire = e.fullest("pcie")
@@ -285,7 +285,7 @@ def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
 
 
 def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
-    """Yield the evidence that kernels spin while they wait for a peer."""
+    """Yield the evidence that kernels spin while they wait for a peer, if the peer is known."""
     peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
     if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
         yield Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu)
@@ -297,19 +297,19 @@ def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
 
 
 def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
-    """Yield the share of the GPU's own work lost to low clocks: its active share times the clock
-    loss."""
+    """Yield the share of the GPU's own work that is lost because of low clocks: the share of own
+    work multiplied by the relative clock reduction."""
     if e.clock is None or not e.clock_reference:
         return
     lost = max(0.0, 1.0 - e.clock / e.clock_reference)
     for cause, kind, reasons in REASONS:
         time = e.throttled(*reasons)
         if kind is FactKind.THERMAL_SLOWDOWN and not e.throttled("power_brake"):
-            time = max(time, e.throttled("hardware_slowdown"))  # the power brake also sets this bit
+            time = max(time, e.throttled("hardware_slowdown"))  # a power brake also sets this bit
         if time < e.context.thresholds.throttled:
             continue
         if kind is FactKind.POWER_CAP and not e.limit_lowered:
-            continue  # a cap at the board's full power is normal
+            continue  # a power cap at the board's default limit is normal
         figures = [ratio("time", time), ratio("sm_clock", e.clock, e.clock_reference)]
         if kind is FactKind.THERMAL_SLOWDOWN:
             figures += temperature.cool_core(e.context.samples, e.labels)
@@ -318,7 +318,7 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
 
 
 def _work(e: Evidence) -> Fact:
-    """Return the fact that shows the GPU's real work."""
+    """Return the fact that shows how much the GPU really works."""
     work, limits = e.work or 0.0, e.context.thresholds
     if e.quality is SignalQuality.GPM:
         return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))

@@ -1,4 +1,4 @@
-"""A GPU's energy by state and cause: its counter's growth, divided over the seconds in between."""
+"""A GPU's energy by state and cause, based on the increases of its energy counter."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -12,13 +12,13 @@ from agent.model import PAIRS, Cause, Pair, State, TimedSeries
 Parts = Mapping[Pair, float]
 
 UNOBSERVED = "unobserved"
-"""State label for the energy used in seconds without a known state."""
+"""State label for energy used while the state was unknown."""
 
 _METRICS = declared_beside(__file__)
 STATE_JOULES = _METRICS["dgx_gpu_state_joules_total"]
 
 HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING, State.THROTTLED)
-"""States in order of power draw: idle, spinning, and moving data; work draws more."""
+"""States by ascending power draw: idle, spinning, and moving data; other states draw more."""
 
 
 def draws(pair: Pair | None) -> int:
@@ -29,8 +29,8 @@ def draws(pair: Pair | None) -> int:
 
 
 def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[Pair | None, float]:
-    """Return the energy share of each state; states that draw little power get the lowest
-    samples."""
+    """Return each state's share of the energy; states that draw little power are assigned the
+    lowest power samples."""
     sums = [0.0, *accumulate(sorted(watts))]
     whole = sum(seconds.values())
 
@@ -49,15 +49,15 @@ def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[
 
 @dataclass(slots=True)
 class EnergyByState:
-    """Joules by state and cause, or by None for seconds without a state. The growth of the counter
-    between two readings is divided over the seconds between them."""
+    """Joules by state and cause, or by None for time without a known state. The increase of the
+    counter between two readings is divided over the time between them."""
 
     joules: dict[Pair | None, float] = field(default_factory=dict)
     counted: float | None = None  # last reading of the counter
     _read_at: float | None = None
-    _grown: float | None = None  # joules since the previous reading, not split yet
+    _grown: float | None = None  # joules since the previous reading, not divided yet
     _seconds: dict[Pair | None, float] = field(default_factory=dict)  # since the last reading
-    _drawn: float = 0.0  # joules in these seconds, based on power
+    _drawn: float = 0.0  # joules since the last reading, based on power
     _ticks: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))  # W
     _samples: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _watts: float = 1.0
@@ -67,7 +67,7 @@ class EnergyByState:
         self._samples.extend(series.values)
 
     def count(self, at: float, value: float) -> None:
-        """Process a reading of the counter, which restarts with the driver."""
+        """Process a reading of the counter, which resets when the driver is reloaded."""
         if at == self._read_at:
             return
         before = value if self.counted is None else self.counted
@@ -89,12 +89,12 @@ class EnergyByState:
             self._samples.clear()
 
     def spent(self) -> dict[Pair | None, float]:
-        """Return the joules so far, with an estimate since the last reading; empty without a
-        counter."""
+        """Return the joules so far, including an estimate for the time since the last reading. The
+        result is empty if there is no counter."""
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the joules so far plus `joules` for the seconds since the last reading."""
+        """Return the joules so far, including `joules` for the time since the last reading."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

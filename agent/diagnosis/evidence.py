@@ -1,4 +1,4 @@
-"""Evidence for a GPU in a tick. Each value is computed when a rule first asks for it."""
+"""Evidence about a GPU in a tick. Each value is computed when a rule first needs it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -23,51 +23,51 @@ HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
 
 SPINNING_POWER = 0.35
-"""Fraction of the power limit below which a GPU at full utilisation only spins (0.18 on an H200). A
-GPU that draws more power is working, so a GPM reading of 0 is not valid then."""
+"""Fraction of the power limit below which a GPU at full utilization only spins (0.18 on an H200). A
+GPU that draws more power works, so a GPM reading of 0 is then invalid."""
 
 NO_HISTORY = GpuHistory()
 
 SPAN = 6.0
-"""Seconds over which thread time is divided and work distinguished from waiting: 300 power
-samples."""
+"""Length in seconds of the window over which thread time is divided and work is distinguished from
+waiting: 300 power samples."""
 
 MESSAGES = 0.25e6
-"""Bytes per second up to which a process's traffic counts as log lines, and a server's traffic
-counts as requests. With 0.1 or 5 MB/s, no recorded load is decided differently."""
+"""Bytes per second up to which traffic of a process counts as log lines, and traffic of a server
+counts as requests. With 0.1 or 5 MB/s, the results for all recorded loads are the same."""
 
 
 @dataclass(eq=False)
 class ProcessEvidence:
-    """The processes of a GPU and their children; None means unknown or not visible."""
+    """Evidence about a GPU's processes and their children; None if unknown or not visible."""
 
     labels: tuple[str, ...]
     context: TickContext
 
     def rate(self, metric: Metric, *labels: str, seconds: float = SPAN) -> float | None:
-        """Return the growth per second of a counter of threads, cgroup, or network namespace."""
+        """Return the increase per second of a counter of threads, a cgroup, or a network."""
         return self.context.samples.rate(metric, *self.labels, *labels, seconds=seconds)
 
     def mean(self, metric: Metric) -> float:
         return self.context.samples.mean(metric, *self.labels, seconds=SPAN) or 0.0
 
     def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
-        """Return the seconds per second that threads of a role spend in `doing`; 0 if unknown."""
+        """Return the seconds per second that threads of a role are `doing` something, or 0."""
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
     def own(self, doing: str, seconds: float = SPAN) -> float:
-        """Same as `share`, for the threads that give the GPU its work."""
+        """Return the same as `share`, summed over the threads that submit work to the GPU."""
         roles = "launching", "dispatching"
         return sum(self.share(role, doing, seconds=seconds) for role in roles)
 
     @cached_property
     def blocked(self) -> float:
-        """Seconds per second for which the threads that give the GPU its work wait for files."""
+        """Seconds per second for which the threads that submit work to the GPU wait for files."""
         return self.own("blocked")
 
     @cached_property
     def launching(self) -> float | None:
-        """Number of cores used by the launching threads; None if they are not visible."""
+        """Number of cores that the launching threads use; None if the threads are not visible."""
         return self.rate(workload.THREADS, "launching", "running")
 
     @cached_property
@@ -77,15 +77,15 @@ class ProcessEvidence:
 
     @cached_property
     def at_rest(self) -> bool | None:
-        """Whether the processes do nothing: they use almost no core, and none is in uninterruptible
-        sleep; None if they are not visible."""
+        """Whether the processes do nothing: they use almost no CPU time, and no thread is in
+        uninterruptible sleep; None if they are not visible."""
         rate = self.context.samples.rate
         known = [rate(workload.THREADS, *self.labels, one, "running") for one in workload.ROLES]
         return None if None in known else self._rests(sum(cores or 0.0 for cores in known))
 
     @property
     def rests_now(self) -> bool:
-        """Whether the processes did nothing for the last two seconds; false if not visible."""
+        """Whether the processes did nothing in the last two seconds; false if not visible."""
         if self.at_rest is None:
             return False
         return self._rests(sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES))
@@ -98,7 +98,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """A GPU's evidence in a tick; None means unknown."""
+    """Evidence about a GPU in a tick; None means unknown."""
 
     gpu: GpuKey
     context: TickContext
@@ -109,11 +109,11 @@ class Evidence:
         value, self.labels = self.context.samples.value, self.gpu.labels
         self.processes = value(process.PROCESSES, *self.labels)
         self.activity = value(activity.ACTIVITY, *self.labels)
-        """Activity in this tick, which determines how much of the tick was lost."""
+        """Activity in this tick, which determines how much of the tick's time was lost."""
 
     @cached_property
     def host(self) -> ProcessEvidence:
-        """Activity of the GPU's processes on the host."""
+        """Evidence about the GPU's processes on the host."""
         return ProcessEvidence(self.labels, self.context)
 
     @cached_property
@@ -122,7 +122,7 @@ class Evidence:
 
     @cached_property
     def power(self) -> float | None:
-        """Fraction of the power limit that the GPU draws."""
+        """Power draw as a fraction of the power limit."""
         drawn = self.context.samples.mean(power.POWER, *self.labels)
         limit = self.context.samples.value(power.POWER_LIMIT, *self.labels)
         return drawn / limit if drawn is not None and limit else None
@@ -140,12 +140,12 @@ class Evidence:
 
     @cached_property
     def work(self) -> float | None:
-        """Amount of real work (0-1): SM activity, or else the fraction of the power limit."""
+        """Amount of real work (0-1): SM activity or, if unknown, power as a share of its limit."""
         return self.power if self.sm is None else self.sm
 
     @property
     def sm_underutilised(self) -> bool:
-        """Whether the GPU does almost no arithmetic; false if nothing reports it."""
+        """Whether the GPU does almost no arithmetic; false if that is unknown."""
         limits = self.context.thresholds
         low = limits.sm_low if self.quality is SignalQuality.GPM else limits.power_low
         return self.work is not None and self.work < low
@@ -157,16 +157,16 @@ class Evidence:
 
     @property
     def looks_busy(self) -> bool:
-        """Whether an engine is active almost all the time; the engine may only be spinning."""
+        """Whether the GPU is active almost all the time; it may only be spinning."""
         return self.mean_activity >= self.context.thresholds.busy
 
     @cached_property
     def throttle_masks(self) -> list[int]:
-        """NVML clock event reasons at each reading in the window."""
+        """NVML clock event reasons in each reading of the window."""
         return [int(look) for look in self.context.samples.recent(clocks.REASONS, *self.labels)]
 
     def throttled(self, *reasons: str) -> float:
-        """Return the share of the window in which any of the reasons held the clocks down."""
+        """Return the share of the window in which any of the given reasons lowered the clocks."""
         masks, mask = self.throttle_masks, sum(THROTTLE_BITS[reason] for reason in reasons)
         seen = sum([bool(held & mask) for held in masks]) / len(masks) if masks else 0.0
         for reason in (one for one in reasons if not THROTTLE_BITS[one]):  # only a counter exists
@@ -187,7 +187,7 @@ class Evidence:
         return now / limit if now is not None and limit else None
 
     def path_usage(self, path: str) -> list[PathUse]:
-        """Return the GPU's own data paths of a kind, fullest first."""
+        """Return the GPU's own data paths of a kind, in descending order of usage."""
         return self.context.path_usage(path, self.gpu)
 
     def fullest(self, path: str) -> PathUse | None:
@@ -202,9 +202,9 @@ class Evidence:
         return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)
 
     def share_of_slot(self, wire: PathUse) -> float:
-        """Return the PCIe traffic relative to the slot's current capacity; each generation that a
-        slot is below its maximum halves the capacity. If the traffic exceeds the capacity, the
-        generation is ignored, because it was read while the GPU was idle."""
+        """Return the PCIe traffic relative to the slot's current capacity. The capacity halves with
+        each generation below the maximum. If the traffic exceeds the capacity, the generation is
+        ignored, because it was read while the GPU was idle."""
         now = self.context.samples.value(pcie.GENERATION, *self.labels)
         most = self.context.samples.value(pcie.GENERATION_LIMIT, *self.labels)
         if not now or not most or now >= most:
@@ -214,8 +214,8 @@ class Evidence:
 
     @cached_property
     def nvlink(self) -> PathUse | None:
-        """NVLink usage in the fuller direction. GPM's payload is preferred because it is from this
-        second, while the counters are a mean over up to 10 s."""
+        """NVLink usage in the busier direction. GPM's payload is preferred because it covers the
+        last second, whereas the counters are a mean over up to 10 s."""
         wires = []
         for wire in self.path_usage("nvlink"):
             rate = self.context.samples.value(activity.NVLINK_RATE, *self.labels, wire.direction)
@@ -229,13 +229,13 @@ class Evidence:
 
     @cached_property
     def peers(self) -> list["Evidence"]:
-        """Evidence for the other GPUs of the job."""
+        """Evidence about the other GPUs of the job."""
         return [self.others[one] for one in sorted(self.job - {self.gpu}) if one in self.others]
 
     @cached_property
     def by_links(self) -> ActiveShares:
-        """Division of the active share together with the other GPUs of the job if NVLink has ever
-        carried data; otherwise the GPUs may belong to different jobs of a sweep."""
+        """Division of the active share. The other GPUs of the job are included only if NVLink has
+        carried data; otherwise, the GPUs may belong to different jobs of a sweep."""
         joined = self.peers if self.history.nvlink_seen else []
         return divide(self.second, {peer.gpu: peer.second for peer in joined})
 
@@ -243,8 +243,8 @@ class Evidence:
     def pcie_peer_traffic(self) -> bool:
         """Whether the PCIe traffic is between GPUs of the job.
 
-        Without NVLink, peer-to-peer traffic goes over PCIe, so each byte sent is received by
-        another GPU.
+        Without NVLink, peer-to-peer traffic uses PCIe, so another GPU receives each byte that is
+        sent.
         """
         if self.context.samples.value(nvlink.LINKS, *self.labels):
             return False
@@ -260,12 +260,12 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """The means, with the power levels and the work level."""
+        """The means, together with the power levels and the work level."""
         return replace(self.means, power=self.history.power, level=self.history.level)
 
     @cached_property
     def means(self) -> ActiveSecond:
-        """Means of the last seconds that distinguish work from waiting and transfers."""
+        """Means over the last seconds that distinguish work from waiting and from transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rate = activity.NVLINK_RATE
         rates = {way: samples.mean(rate, *self.labels, way, seconds=SPAN) for way in PAYLOAD}
@@ -288,7 +288,7 @@ class Evidence:
 
     @property
     def spins(self) -> bool:
-        """Whether the GPU's kernels only wait: they are active, but neither work nor transfer."""
+        """Whether the GPU's kernels only wait, that is, are active without work or transfers."""
         second = self.means
         if self.quality is SignalQuality.GPM:
             return only_spins(second) and (second.payload or 0.0) < NOTHING
@@ -298,12 +298,12 @@ class Evidence:
 
     @cached_property
     def clock_reference(self) -> float | None:
-        """Expected ratio of the SM clock to its maximum without throttling, based on the clock at
-        similar power if it was seen within the last hour."""
+        """Expected ratio of the SM clock to its maximum without throttling, based on the clock seen
+        at similar power in the last hour, if any."""
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         seen = self.history.clock
         if not seen and self.clocks_set >= self.context.thresholds.throttled:
-            return self.clock  # as far as is known, this clock was requested
+            return self.clock  # as far as is known, a user requested this clock
         return min(1.0, seen / limit) if seen and limit else 1.0
 
     @cached_property
@@ -315,12 +315,12 @@ class Evidence:
 
     @cached_property
     def stopped(self) -> frozenset[int]:
-        """Processes on the GPU that a signal or a debugger has stopped."""
+        """Processes on the GPU that are stopped by a signal or a debugger."""
         return self.context.stopped.get(self.labels, frozenset())
 
     @cached_property
     def is_quiet(self) -> bool:
-        """Whether nothing moves on the GPU, or to and from it."""
+        """Whether the GPU is inactive and transfers no data."""
         least = self.context.thresholds.quiet
         if (self.activity or 0.0) >= least:
             return False

@@ -1,4 +1,4 @@
-"""Facts found by rules: facts that decide a verdict, and facts that could not be observed."""
+"""Facts found by rules: facts that determine a verdict, and facts that could not be observed."""
 
 from enum import StrEnum
 
@@ -12,11 +12,11 @@ Found = tuple[Fact, ...]
 
 
 class FactKind(StrEnum):
-    """Kind of an observation, with the names of its figures."""
+    """Kinds of observations; the comments name their figures."""
 
     NO_PROCESS = "no_process"
     WITHOUT_PROCESS = "without_process"  # activity: work that belongs to no listed process
-    AT_REST = "at_rest"  # nothing moves, and it is unknown whether a process is present
+    AT_REST = "at_rest"  # no activity or traffic, and it is unknown whether a process is present
     HOLDING = "holding"  # processes, quiet_for
     HUNG_SPINNING = "hung_spinning"  # time: every GPU of the job waits for the others
     HUNG_AT_REST = "hung_at_rest"  # time
@@ -27,9 +27,9 @@ class FactKind(StrEnum):
     CLOCKS_SET = "clocks_set"  # sm_clock: application or locked clocks
     COPIES_TO_GPU = "copies_to_gpu"  # traffic
     COPIES_FROM_GPU = "copies_from_gpu"
-    UPLINK_FULL = "uplink_full"  # traffic; names: the switch's port
+    UPLINK_FULL = "uplink_full"  # traffic; names: port of the switch
     SM_ACTIVITY = "sm_activity"  # sm
-    POWER_DRAW = "power_draw"  # power, of the limit
+    POWER_DRAW = "power_draw"  # power, as a fraction of the limit
     NVLINK_TRAFFIC = "nvlink_traffic"  # traffic, share; names: direction
     INFINIBAND_TRAFFIC = "infiniband_traffic"  # traffic, share; names: direction, device
     PEER_PCIE_TRAFFIC = "peer_pcie_traffic"  # between GPUs
@@ -46,20 +46,20 @@ class FactKind(StrEnum):
     JOB_READS = "job_reads"  # rate
     JOB_WRITES = "job_writes"  # rate
     JOB_RECEIVES = "job_receives"  # rate
-    QUIET = "quiet"  # held_after: idle, but not long enough to count as held
+    QUIET = "quiet"  # held_after: idle, but not yet for long enough to count as held
     UNEXPLAINED = "unexplained"  # activity
-    NO_REQUESTS = "no_requests"  # activity: in bursts
-    SERVER_POLLS = "server_polls"  # cores: used by its launching thread
+    NO_REQUESTS = "no_requests"  # activity: occurs in bursts
+    SERVER_POLLS = "server_polls"  # cores: used by the launching thread of the server
     PROCESSES_HIDDEN = "processes_hidden"  # doubt; names: why
     WITHOUT_GPM = "without_gpm"  # doubt
     GPM_AT_ZERO = "gpm_at_zero"  # doubt; power
 
 
 def ratio(name: str, value: float, limit: float | None = None) -> Figure:
-    """Return a share (0-1) as a figure, with the threshold that it was compared with."""
+    """Return a share (0-1) as a figure, together with the threshold used for comparison."""
     return Figure(name, value, limit, RATIO)
 
 
 def traffic(name: str, share: float, limit: float) -> Figure:
-    """Return the bytes per second on a path, from its share of the limit, with the limit."""
+    """Return the traffic on a path in bytes per second, from the share of its limit."""
     return Figure(name, share * limit, limit, RATE)

@@ -1,4 +1,4 @@
-"""History of a GPU beyond the retained samples: power levels, clocks, and idle time."""
+"""Long-term history of a GPU: power levels, clocks, and idle time."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,33 +17,33 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""Seconds after processes appear for which readings still show the work of earlier processes."""
+"""Seconds for which readings may show the work of earlier processes after new processes start."""
 
 LOADED = 0.5
-"""Activity from which the SM clock shows the GPU's capability at the current power. Chosen rather
-than measured, like POWER_STEP, because no recorded GPU is throttled."""
+"""Minimum activity at which the SM clock shows the GPU's capability at the current power. Like
+POWER_STEP, this value is chosen, not measured, because no recorded GPU is throttled."""
 
 POWER_STEP = 0.05
-"""Width of the steps in which power counts as similar, as a fraction of the power limit."""
+"""Width of the ranges in which power counts as similar, as a fraction of the power limit."""
 
 READINGS = 30
 """Number of 100 ms windows that determine the work level. Also the number of activity readings, a
-second apart, that must be uneven, including the first readings, because a job that starts is
-uneven. Also the number of seconds for which a server may receive nothing. With fewer windows, three
-fewer of 112 recorded GPUs were diagnosed correctly."""
+second apart, that are checked for bursts, including the first readings, because the start of a job
+is uneven. Also the number of seconds for which a server may receive no data. With fewer windows,
+three fewer of 112 recorded GPUs were diagnosed correctly."""
 
 UNEVEN = 0.12
-"""Coefficient of variation from which activity comes in bursts, as requests do. In recordings,
-trainers that wait for data or a peer have 0.00 to 0.08, and servers have 0.31 to 1.5, or from 0.15
-at full load. With 0.2, the waits of three server GPUs at 80 and 100 % load are unknown. Also the
-share of readings at which activity must cross its mean: work that started or ended once is no
-request."""
+"""Minimum coefficient of variation of activity that comes in bursts, as requests do. In recordings,
+trainers that wait for data or for a peer have 0.00 to 0.08, and servers have 0.31 to 1.5 (0.15 and
+more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load have no known
+cause. Also the minimum share of readings at which activity crosses its mean, because work that
+starts or ends once is not a request."""
 
 
 @dataclass(slots=True)
 class Bursts:
-    """Tracks bursts of a GPU with unchanged processes, from their first work on, to exclude
-    loading."""
+    """Detects bursts of activity of the current processes, starting with their first work, so that
+    loading is excluded."""
 
     _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
     _at: float = -inf  # time of the latest reading
@@ -51,18 +51,18 @@ class Bursts:
     _uneven: bool = False
 
     def take(self, activity: float, at: float, quiet: float) -> None:
-        """Add an activity reading (0-1) at time `at` (s), unless it is the previous reading.
-        Activity below `quiet` is not work, because a polling thread may copy a flag at times."""
+        """Add an activity reading (0-1) at time `at` (s), unless it has been added before. Activity
+        below `quiet` is not work, because a polling thread may occasionally copy a flag."""
         if activity >= quiet:
             self._worked = at
         if self._worked == -inf or at <= self._at:
             return
         self._at = at
         self._readings.append(activity)
-        if len(self._readings) < READINGS or max(self._readings) < quiet:  # idle: inconclusive
+        if len(self._readings) < READINGS or max(self._readings) < quiet:  # idle, so inconclusive
             return
         mean = fmean(self._readings)
-        # pstdev is slow because it adds fractions; fmean counts an iterator first
+        # pstdev is slow because it uses fractions; fmean has to count an iterator first
         spread = sqrt(fmean([(value - mean) ** 2 for value in self._readings]))
         crossed = sum((one < mean) is not (then < mean) for one, then in pairwise(self._readings))
         if spread < UNEVEN * mean:
@@ -71,14 +71,14 @@ class Bursts:
             self._uneven = True
 
     def seen(self, now: float) -> bool:
-        """Return whether the GPU has worked in bursts within the last hour; a process that is idle
-        for longer may be forgotten."""
+        """Return whether the GPU has worked in bursts within the last hour. A process that has been
+        idle for longer may be abandoned."""
         return self._uneven and now - self._worked <= HOUR
 
 
 @dataclass(slots=True)
 class GpuHistoryTracker:
-    """Tracks the history of a GPU in every tick; rules read `seen`."""
+    """Tracks the history of a GPU in every tick; rules read the history from `seen`."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
     _pids: frozenset[str] = frozenset()
@@ -108,7 +108,7 @@ class GpuHistoryTracker:
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
-            # Processes found in the first tick may have been running for a long time.
+            # Processes found in the first tick may already have been running for a long time.
             self._came = -OF_BEFORE if self._came is None else now
         self._pids = pids
         if e.processes == 0:
@@ -135,7 +135,7 @@ class GpuHistoryTracker:
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,
             rank=self._rank,
             sent_abroad=self._sent_abroad,
-            # If a value is unknown in this tick, traffic is assumed, but not remembered.
+            # If a value is unknown in this tick, traffic is assumed but not remembered.
             nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
             power=self._levels,
             level=work_level(self._windows),
@@ -146,7 +146,7 @@ class GpuHistoryTracker:
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
-        """Once a wait is certain, record its start: the first reading that showed it."""
+        """Record the start of a certain wait, which is the first reading that showed the wait."""
         self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):
@@ -163,7 +163,7 @@ class GpuHistoryTracker:
         self._waits_since = begun if self._waits_since is None else self._waits_since
 
     def forget(self) -> None:
-        """Discard the history, because it does not apply to the next processes."""
+        """Discard the history, because it does not apply to new processes."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels = False, None
         self._sent_abroad, self._bursts, self._asked = False, Bursts(), -inf
@@ -172,19 +172,19 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
-        """Remember the GPU's clock while it works unthrottled."""
+        """Remember the GPU's clock if the GPU works and is not throttled."""
         clock, power = e.sm_clock, e.power
         if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return
         step = int(power / POWER_STEP)
         highest, at = self._clocks.get(step, (0.0, -HOUR))
-        # a power cap at the board's default power is normal
+        # a power cap at the board's default limit is normal
         held = e.throttled(*HOLDING_DOWN) > 0 or (e.limit_lowered and e.throttled("power_cap") > 0)
         if (clock >= highest or now - at > HOUR) and not held:
             self._clocks[step] = clock, now
 
     def _clock_at(self, e: Evidence, now: float) -> float | None:
-        """Return the unthrottled SM clock at similar power within the last hour."""
+        """Return the maximum unthrottled SM clock at similar power within the last hour."""
         if e.power is None:
             return None
         step = int(e.power / POWER_STEP)
@@ -197,8 +197,8 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether the GPU only spins by its latest readings; means still include earlier
-    work."""
+    """Return whether the GPU only spins, based on its latest readings, because means still include
+    earlier work."""
     if not e.activity:
         return False
     newest = e.context.samples.value

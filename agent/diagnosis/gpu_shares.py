@@ -1,4 +1,4 @@
-"""Shares of GPUs that several jobs use in turns, based on the driver's process samples."""
+"""Shares of GPUs that several jobs use in turn, based on the driver's process samples."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +19,13 @@ JOB_SECONDS = _METRICS["dgx_gpu_job_seconds_total"]
 JOB_JOULES = _METRICS["dgx_gpu_job_joules_total"]
 JOB_TENSOR = _METRICS["dgx_gpu_job_tensor_throughput_seconds_total"]
 BOOKED = {"seconds": JOB_SECONDS, "joules": JOB_JOULES, "tensor": JOB_TENSOR}
-"""Counters of job shares, by the names used in a job's totals."""
+"""Counters of job shares, by the names used in the totals of a job."""
 KEY = ReadKey("jobs", "running")
 WINDOW = HOUR / 60  # seconds of samples that every process must have
 TOO_SHORT = Absent(Reason.NOT_ENOUGH, "a process has shared the GPU for less than a minute")
 
 Shares = Mapping[GpuKey, Mapping[JobGroup, float] | Absent]
-"""Shares of each GPU with several jobs, by job, which sum to 1; or the reason for their absence."""
+"""Shares of each GPU with several jobs, by job, which sum to 1, or the reason for their absence."""
 
 
 @dataclass(slots=True)
@@ -33,10 +33,10 @@ class GpuShares:
     """Divides shared GPUs among their jobs, tick by tick."""
 
     _windows: dict[GpuKey, deque[tuple[float, Mapping[int, float]]]] = field(default_factory=dict)
-    """Readings of the last minute by process, and the reading before that minute."""
+    """Readings of the last minute, by process, and the last reading before that minute."""
 
     def take(self, samples: SampleStore, groups: Iterable[JobGroup]) -> Shares:
-        """Return each job's share of the GPU time used in the last minute; the shares are equal if
+        """Return each job's share of the GPU time used in the last minute. The shares are equal if
         no job used the GPU."""
         on: dict[GpuKey, list[JobGroup]] = {}
         for group in groups:

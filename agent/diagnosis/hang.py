@@ -1,4 +1,4 @@
-"""Stalled jobs on several GPUs: whether a job hangs, and which process it waits for.
+"""Hung jobs on several GPUs: whether a job hangs, and which processes it waits for.
 
 All data comes from NVML and from files in /proc that any user may read.
 """
@@ -13,7 +13,7 @@ from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
 REMOTE_AFTER = 600.0
-"""Seconds of waiting from which a job on several hosts hangs if no process on this host explains
+"""Seconds of waiting after which a job on several hosts hangs if no process on this host explains
 the wait, because a rank on another host may be writing a checkpoint. The value is not measured."""
 
 
@@ -28,32 +28,32 @@ def activity_of(e: Evidence) -> RankActivity:
 
 
 def _moved(e: Evidence) -> float:
-    """Return the bytes per second that the GPU's processes read and write, which requires
-    permission to trace them; without permission, return the reads of their cgroup, because its
-    writes may be older pages. A rate below MESSAGES counts as log lines."""
+    """Return the bytes per second that the GPU's processes read and write. If the agent lacks
+    permission to trace the processes, return the rate at which their cgroup reads, because cgroup
+    writes may be of older pages. A rate below MESSAGES counts as log lines."""
     moved = e.host.rate(workload.PROCESS_BYTES)
     return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 
 
 def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
-    """Return whether the GPU is idle and its processes sleep or cannot continue. If a process of
-    the job is stopped, the others may spin on the host without making progress."""
+    """Return whether the GPU is idle while its processes sleep or cannot continue. If a process of
+    the job is stopped, the other processes may spin on the host without making progress."""
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
 def hung(e: Evidence) -> tuple[bool, Found] | None:
-    """Return true if a job whose GPUs all wait hangs, and false if it waits for another host, with
-    the evidence. Return None if any GPU of the job works, or if nothing shows a wait for another
-    GPU."""
+    """Return true if all GPUs of a job wait and the job hangs, or false if the job waits for
+    another host, together with the evidence. Return None if any GPU of the job works, or if there
+    is no evidence that a GPU waits for another GPU."""
     least = LEADER_WINDOW
-    if e.history.waits_for < least or not e.peers:  # first, as it spares a look at every peer
+    if e.history.waits_for < least or not e.peers:  # first, to avoid reading every peer
         return None
     job = [e, *e.peers]
     waited = min(one.history.waits_for for one in job)
     if waited < least or len(job) < len(e.job):
         return None
     ranks = {one.gpu: activity_of(one) for one in job}
-    # Otherwise the job rests: a server without requests, or a notebook between two cells.
+    # Otherwise, the job is idle: a server without requests, or a notebook between two cells.
     if not any(rank.kernels_spin or rank.stopped for rank in ranks.values()):
         return None
     if not late_gpus(ranks) and any(_on_several_hosts(one) for one in job):
@@ -71,11 +71,11 @@ def _on_several_hosts(e: Evidence) -> bool:
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """Return the GPUs whose processes the rest of their job waits for; empty if that is unclear.
+    """Return the GPUs whose processes the rest of the job waits for; empty if that is unclear.
 
-    The first of the following that exist are returned: GPUs with stopped processes; idle GPUs with
-    a sleeping process while the kernels or threads of all other GPUs spin; and GPUs with sleeping
-    processes while the threads of all other GPUs spin.
+    The result is the first of these groups that is not empty: GPUs with stopped processes; idle
+    GPUs with sleeping processes, if kernels or threads of all other GPUs spin; and GPUs with
+    sleeping processes, if threads of all other GPUs spin.
     """
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:

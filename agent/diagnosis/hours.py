@@ -1,8 +1,8 @@
 """GPU-seconds of this machine by state and hour, kept for 7 days in memory and, if systemd provides
-a directory (StateDirectory=), on disk. Each hour is a file that is replaced as a whole.
+a directory (StateDirectory=), on disk. Each hour is a file that is always replaced as a whole.
 
-A disk may hang, so all disk access runs on a separate thread. Hours that are not over according to
-the clock are kept but not shown, because the clock may have been wrong before, or may be wrong now.
+A disk may hang, so all disk access runs on a separate thread. Hours in the future are kept but not
+shown, because the clock may have been wrong earlier, or may be wrong now.
 """
 
 import logging
@@ -28,16 +28,16 @@ from agent.sources import activity, workload
 log = logging.getLogger(__name__)
 
 Who = tuple[str, str, str, str]
-"""Job, user, partition, and account, as far as `job.info` allows."""
+"""Job, user, partition, and account, if `job.info` allows these names."""
 
 NO_OWNER: Who = ("", "", "", "")
 NAMES = ("job_id", "user", "partition", "account")
 
 
 class HourRow(msgspec.Struct):
-    """GPU-seconds of a job by `state/cause`, joules in total and by `state/cause`, and seconds at
-    the tensor peak if known. The names are empty for no job, or for jobs with unknown parts of a
-    GPU."""
+    """GPU-seconds of a job by `state/cause`, joules in total and by `state/cause`, and equivalent
+    seconds at peak tensor throughput, if known. The names are empty without a job, and for jobs
+    that share a GPU in unknown proportions."""
 
     job_id: str = ""
     user: str = ""
@@ -50,8 +50,8 @@ class HourRow(msgspec.Struct):
 
 
 class Hour(msgspec.Struct):
-    """An hour; `hour` counts from 1970, and `gpus` contains the seconds by GPU UUID. Nothing is
-    known before `since` (wall time; 0 if the whole hour is known)."""
+    """Totals of an hour; `hour` is in hours since 1970, and `gpus` contains the seconds by GPU
+    UUID. Nothing is known before `since` (wall time; 0 if the whole hour is known)."""
 
     hour: int
     rows: list[HourRow]
@@ -59,7 +59,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """Return the row of an owner; add the row if it is missing."""
+        """Return the row of an owner, or add a row if there is none."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER
@@ -68,7 +68,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add the sums of another hour; if `named` is false, add them to the row with no owner."""
+        """Add the totals of another hour; if `named` is false, add them to the unowned row."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)
@@ -84,9 +84,9 @@ class Hour(msgspec.Struct):
 
 
 class HourlySums:
-    """A poller listener. `accounts` contains the seconds of each GPU by UUID, and `named` returns
-    whether row owners may leave the agent. If not, the agent keeps no owners in memory or on
-    disk."""
+    """A poller listener that sums GPU time by hour. `accounts` contains the account of each GPU by
+    UUID, and `named` returns whether row owners may leave the agent. If they may not, the agent
+    keeps no owners in memory or on disk."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class HourlySums:
         self._named = named
         self._past: dict[int, bytes] = {}  # hours before and after the current hour
         self._now = Hour(0, [])
-        self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID, at the last pass
-        self._spent: dict[str, dict[str, float]] = {}  # joules by UUID, the maximum so far
+        self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID at the last pass
+        self._spent: dict[str, dict[str, float]] = {}  # joules by UUID, maximum so far
         self._tensor: dict[str, float] = {}
         self._jobs: dict[str, Mapping[Who, float]] = {}
         self._looked = self._saved = 0.0
@@ -138,7 +138,7 @@ class HourlySums:
 
     def document(self) -> bytes:
         """Return `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid: {}}}]}` as JSON,
-        with the seconds of all hours by `state/cause`."""
+        with the seconds of every hour by `state/cause`."""
         self._take_read()
         if self._latest is not None:
             self._look(self._latest)
@@ -148,7 +148,7 @@ class HourlySums:
         return b'{"hours":[' + b",".join(found if self._named() else map(_nameless, found)) + b"]}"
 
     def close(self) -> None:
-        """Write all hours that have not been written yet."""
+        """Write all hours that have not been written yet, and wait for the disk."""
         self._wait()
         self._take_read()
         if self._latest is not None:
@@ -162,7 +162,7 @@ class HourlySums:
             self._disk.join(DISK_HANGS)
 
     def _look(self, snapshot: Snapshot) -> None:
-        """Add the GPUs' seconds since the last pass to the jobs that were on the GPUs then."""
+        """Add each GPU's seconds since the last pass to the jobs that were on the GPU."""
         tensor = {
             sample.labels[1]: sample.value
             for key, reading in snapshot.readings.items()
@@ -177,7 +177,7 @@ class HourlySums:
             spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
             before = self._spent.setdefault(uuid, {})
             joules = _grown(spent, before)
-            # an estimate since the last counter reading may decrease
+            # an estimate made since the last counter reading may decrease
             before |= {pair: max(j, before.get(pair, 0.0)) for pair, j in spent.items()}
             for who, part in self._jobs.get(uuid, {NO_OWNER: 1.0}).items():
                 row = self._now.row(who)
@@ -191,8 +191,8 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Start an hour: a new hour, the hour in which the agent was restarted, or an hour to which
-        the clock was set back."""
+        """Start an hour, which may be new, known from before a restart of the agent, or known
+        because the clock was set back."""
         before = self._now.hour
         if before:
             self._past[before] = msgspec.json.encode(self._now)
@@ -216,10 +216,10 @@ class HourlySums:
         self._past, self._jobs = changed, {}
         self._now = msgspec.json.decode(_nameless(msgspec.json.encode(self._now)), type=Hour)
 
-    # On a separate thread
+    # The following runs on a separate thread.
 
     def _save(self) -> None:
-        """Write the due hours once the disk is free; unwritten hours remain due."""
+        """Write the due hours if the disk is free; hours that are not written remain due."""
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
         kept: dict[int, bytes | None] = {**self._past}
@@ -244,7 +244,7 @@ class HourlySums:
 
 
 def _nameless(content: bytes) -> bytes:
-    """Return an hour with all rows merged into a row without an owner."""
+    """Return an hour with all rows merged into a single row without an owner."""
     hour = msgspec.json.decode(content, type=Hour)
     return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
 
@@ -260,18 +260,18 @@ def _add(sums: dict[str, float], more: Mapping[str, float], part: float = 1.0) -
 
 
 STATE = Path("/var/lib/dgx-telemetry")
-"""The directory that systemd keeps for the state of the service."""
+"""The state directory that systemd provides for the service."""
 
 
 def state_folder() -> Path | None:
-    """Return the directory that systemd keeps for the service; None if there is none."""
+    """Return the state directory that systemd provides for the service; None if there is none."""
     named = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     return Path(named) if named else None
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
-    """Return the parts of each GPU by owner, by UUID, without GPUs that jobs share in unknown
-    parts; empty if names are disabled."""
+    """Return each owner's share of each GPU, by UUID, without GPUs that jobs share in unknown
+    proportions; empty if names are disabled."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
     for sample in reading.samples if reading else ():
@@ -291,17 +291,17 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
 def _owners(
     uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
 ) -> Mapping[Who, float]:
-    """Return the parts of a GPU by owner; empty if several jobs share the GPU in unknown parts."""
+    """Return each owner's share of a GPU; empty if jobs share the GPU in unknown proportions."""
     known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
     if not known:
         return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}
-    if len({who[0] for who in known}) < len(known):  # users with jobs of the same name
+    if len({who[0] for who in known}) < len(known):  # several users have jobs with the same name
         return {}
     return known | {NO_OWNER: max(0.0, 1.0 - sum(known.values()))}
 
 
 def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
-    """Replace the files of the given hours, or remove the files of hours without content."""
+    """Replace the files of the given hours; remove the files of hours without content."""
     for hour, content in due.items():
         path = folder / f"hour-{hour}.json"
         try:
@@ -314,7 +314,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """Return the hours on disk; malformed files are skipped."""
+    """Return the hours stored on disk; malformed files are skipped."""
     found = {}
     names = (
         path.name.removeprefix("hour-").partition(".")[0] for path in folder.glob("hour-*.json")
@@ -330,6 +330,6 @@ def _read(folder: Path) -> dict[int, bytes]:
         except Exception as error:
             log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))
             continue
-        if hour.hour == number:  # a file of an older version lacks some keys
+        if hour.hour == number:  # a file from an older version lacks some keys
             found[number] = msgspec.json.encode(hour)
     return found

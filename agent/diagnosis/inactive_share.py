@@ -1,11 +1,11 @@
 """Divides the inactive share of a GPU's second, based on the threads of its processes.
 
 While its GPU is active, a launching thread runs as much as it can, and a dispatching thread sleeps.
-Therefore the time that a launching thread runs beyond the GPU's activity, and any time that a
-dispatching thread runs, delays the GPU (`host_thread`). For the rest of the inactive time, the
-thread waits: for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if the
-file system is remote), or for other threads or GPUs, which are active during the wait. Thresholds
-decide only which cause a wait belongs to.
+Therefore the time for which a launching thread runs beyond the GPU's activity, and any time for
+which a dispatching thread runs, delays the GPU (`host_thread`). For the rest of the inactive time,
+the thread waits: for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if
+the file system is remote), or for other threads or GPUs that are active during the wait. Thresholds
+only decide the cause to which a wait is attributed.
 """
 
 from collections.abc import Iterator
@@ -19,27 +19,27 @@ from agent.series import KEPT
 from agent.sources import host, workload
 
 DATA_RATE = 5e6
-"""Bytes per second from which traffic counts as data for the GPU. With MESSAGES instead, one more
-of 112 recorded GPUs is diagnosed correctly, but a healthy host's other traffic counts as data."""
+"""Bytes per second above which traffic counts as data for the GPU. With MESSAGES instead, one more
+of 112 recorded GPUs is diagnosed correctly, but other traffic on a healthy host counts as data."""
 
 COPY_RATE = 0.87
 """Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With 1,
 one fewer of 112 recorded GPUs is diagnosed correctly."""
 
 PAGEABLE_RATE = 8e9
-"""Bytes per second that a thread copies through its own buffer (7 to 12 GB/s on an H100)."""
+"""Bytes per second at which a thread copies through its own buffer (7 to 12 GB/s on an H100)."""
 
 FRESH_RATE = 1.2e9
-"""Bytes per second that a thread copies into fresh memory if it only does that in the kernel."""
+"""Bytes per second at which a thread copies into newly allocated memory and does nothing else."""
 
 MOSTLY = 0.5
 """Majority threshold: the minimum share of the inactive time that copies must explain, and the
-maximum share of a core that other threads and processes of a server may use while it waits. Without
-the minimum, one fewer of 112 recorded GPUs is diagnosed correctly, both with and without GPM."""
+maximum share of a core that a waiting server's other threads and processes may use. Without the
+minimum, one fewer of 112 recorded GPUs is diagnosed correctly, both with and without GPM."""
 
 
 class Share(NamedTuple):
-    """Part of a second for which the GPU was inactive for a cause, with the evidence."""
+    """Part of a second in which the GPU was inactive because of a cause, and the evidence."""
 
     seconds: float
     facts: Found
@@ -86,10 +86,10 @@ def divide_inactive(e: Evidence) -> Shares:
 
 
 def _copying(e: Evidence, inactive: float) -> float:
-    """Return the share of time for which copies between host and GPU fill PCIe, if they explain
-    most of the inactive time; otherwise they may overlap with the GPU's work."""
+    """Return the share of time for which copies between host and GPU saturate PCIe, if they explain
+    most of the inactive time; otherwise, the copies may overlap with the GPU's work."""
     if _shares(e):
-        return 0.0  # kernels that wait for a peer read host memory meanwhile
+        return 0.0  # kernels that wait for a peer read host memory in the meantime
     wire, rates = e.fullest("pcie"), [rate or 0.0 for rate in e.pcie_rates]
     share = sum(rates) / (COPY_RATE * wire.limit) if wire is not None else 0.0
     return min(inactive, share) if share >= MOSTLY * inactive else 0.0
@@ -102,8 +102,8 @@ def _shares(e: Evidence) -> bool:
 
 def _by_thread(e: Evidence, thread: float, system: float) -> float:
     """Return the share of the thread's time spent on copies from and to pageable memory: the time
-    at the rate of such copies, and kernel time for fresh memory. Pinned memory needs no thread, and
-    launches, which the GPU fetches, are not data."""
+    that the copies take at their typical rate, plus kernel time for newly allocated memory. Pinned
+    memory needs no thread, and launches, which the GPU fetches, do not count as data."""
     if _shares(e) or e.context.samples.value(workload.PINNING, *e.labels):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
@@ -117,35 +117,35 @@ def _by_thread(e: Evidence, thread: float, system: float) -> float:
 
 
 def _copied_back(e: Evidence) -> float:
-    """Return the bytes per second copied from the GPU, for which the kernel may clear memory."""
+    """Return the bytes per second copied from the GPU, which may need zeroed memory."""
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     return max(0.0, sent - received / RECEIVED_BY_COPY) if launch_rate(e) is None else 0.0
 
 
 def _polls(e: Evidence) -> bool:
-    """Return whether the GPU's thread may only poll for requests: the GPU does almost nothing and
-    receives no data, and no worker or child runs."""
+    """Return whether the GPU's thread may only be polling for requests: the GPU does almost nothing
+    and receives no data, and no worker or child process runs."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE and _working(e) < MOSTLY
     return quiet and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
 
 
 def _working(e: Evidence) -> float:
-    """Return the number of cores that workers use or wait for; the time of a child that was never
-    read counts when the child ends."""
+    """Return the number of cores that workers use or wait for. The CPU time of a child process that
+    was never read is counted when the child exits."""
     return e.host.share("working", "running") + e.host.share("working", "queued")
 
 
 def serves(e: Evidence) -> bool:
     """Return whether the job is a server: its work comes in irregular bursts, no worker helps its
-    thread, it waits for no file, and it receives only small messages. A trainer that waits for the
-    network differs only in the first property."""
+    thread, the job waits for no file, and it receives only small messages. A trainer that waits for
+    the network differs only in the first property."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped for one in (e, *e.peers)):
         return False
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
-        return False  # it may wait for a rank on another host
+        return False  # the job may wait for a rank on another host
     received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = received is not None and max(received, read or 0.0) < MESSAGES
@@ -153,13 +153,13 @@ def serves(e: Evidence) -> bool:
 
 
 def _has_ranks(e: Evidence) -> bool:
-    """Return whether the GPUs work for the same job, because a program may start several jobs."""
+    """Return whether the GPUs work on the same job, because a program may start several jobs."""
     return e.history.nvlink_seen or e.context.has_ranks(e.job)
 
 
 def awaited(e: Evidence) -> Evidence | None:
     """Return the GPU of the job that works longest while this GPU's process sleeps; None if no
-    other GPU works longer."""
+    other GPU works longer than this GPU."""
     sleeps = (e.host.launching or 0.0) < MOSTLY
     if not _has_ranks(e) or (_polls(e) and not sleeps):
         return None
@@ -168,14 +168,14 @@ def awaited(e: Evidence) -> Evidence | None:
 
 
 def _works(e: Evidence) -> float:
-    """Return the share of time in which a GPU computes, or its launching threads run beyond that or
-    wait for files; collectives that spin for a peer do not count."""
+    """Return the share of time in which a GPU computes, or in which its launching threads run
+    longer than that or wait for files; collectives that spin for a peer do not count."""
     ran = max(0.0, (e.host.launching or 0.0) - e.second.activity)
     return min(1.0, e.second.activity - e.by_links.waiting + ran + _blocked(e))
 
 
 def no_requests(e: Evidence) -> Found:
-    """Return the evidence of a waiting server; a polling server runs while it waits."""
+    """Return the evidence about a waiting server, which runs while it waits if it polls."""
     bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
     ran = e.host.launching or 0.0
     if ran - e.second.activity < MOSTLY:
@@ -184,14 +184,14 @@ def no_requests(e: Evidence) -> Found:
 
 
 def _asleep(e: Evidence, *roles: str) -> float:
-    """Return the seconds per second that threads of the given roles wait for files. The host counts
-    the time for which cores are idle because of such waits, and sampled sleep shows whose threads
-    waited. A core with other work hides a wait, and other programs also wait, so the result is
-    limited to between half and twice the sampled sleep."""
+    """Return the seconds per second for which threads with the given roles wait for files. The host
+    counts the time for which cores are idle because of such waits, and sampling shows which threads
+    were asleep. A wait is not counted while its core does other work, and other programs also wait,
+    so the result is limited to between half and twice the sampled time."""
     seen = sum(e.host.share(role, "blocked") for role in roles)
     samples, longer = e.context.samples, 0.0
     counted = samples.rate(host.IO_WAIT, seconds=SPAN)
-    if not counted:  # some Linux kernels count nothing
+    if not counted:  # some Linux kernels do not count this time
         counts = samples.value(host.IO_WAIT) or e.host.rate(workload.CGROUP_STALLED, "io") == 0.0
         return 0.0 if counts and counted is not None else seen
     if e.context.blocked:
@@ -201,35 +201,35 @@ def _asleep(e: Evidence, *roles: str) -> float:
 
 
 def _blocked(e: Evidence) -> float:
-    """Return the share of time for which a launching thread waits for files; at least the stall
-    time of its cgroup if no worker or other rank waits."""
+    """Return the share of time for which a launching thread waits for files. If no worker or other
+    rank waits, the result is at least the I/O stall time of the thread's cgroup."""
     own, stalled = _asleep(e, "launching", "dispatching"), 0.0
     ranks = e.peers if _has_ranks(e) else []
     if not e.host.share("working", "blocked", seconds=KEPT) and not any(
         one.host.blocked for one in ranks
     ):
         stalled = e.host.rate(workload.CGROUP_STALLED, "io") or 0.0
-    if stalled and not e.context.blocked:  # too short to be sampled
+    if stalled and not e.context.blocked:  # too short for sampling
         counted = e.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0
         own = min(counted, 1.0 / KEPT)
     return max(own, stalled)
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """Return the causes that a sleeping launching thread waits for, based on the time of the
+    """Return the causes for which a sleeping launching thread waits, based on the time of the
     workers, which work while the launching thread sleeps. If data arrives over the network, the
-    sleep of the busiest worker also counts; the remaining time is unknown."""
+    sleep of the busiest worker also counts; the cause of the remaining time is unknown."""
     running, blocked = _working(e), _asleep(e, "working")
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
     received = e.host.rate(workload.RECEIVED) or 0.0
-    # At the end of a job, no more data arrives, but the mean still includes earlier data.
+    # When a job ends, no more data arrives, but the mean still includes earlier data.
     arrives = min(received, e.host.rate(workload.RECEIVED, seconds=2.0) or 0.0) >= DATA_RATE
     arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if arrives else 0.0
     if arriving and _shares_network(e, received):
         arriving = min(arriving, max(0.0, waiting - running - blocked))
     left, working = waiting - arriving, running + blocked
-    # A worker that loads data over the network does so all the time, others only while they run.
+    # A worker that loads data over the network does so all the time; others only when they run.
     scale = left / working if working and (arriving or working > left) else 1.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
     found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
@@ -238,20 +238,20 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 
 def _shares_network(e: Evidence, received: float) -> bool:
-    """Return whether another job in the same network namespace counts the same bytes."""
+    """Return whether another job in the same network namespace reports the same bytes."""
     others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
     return any(alike(one.host.rate(workload.RECEIVED), received) for one in others)
 
 
 def _disk(e: Evidence) -> Cause:
-    """Return the cause of uninterruptible sleep: the disk, or a network file system if local disks
-    are quiet."""
+    """Return the cause of uninterruptible sleep: the disk, or the network if a network file system
+    is mounted and the local disks are quiet."""
     remote = e.context.network_mounts and e.context.active_disk is None
     return Cause.NETWORK if remote else Cause.DISK
 
 
 def own_thread(e: Evidence) -> Found:
-    """Return the fact that a launching thread runs while its GPU is idle."""
+    """Return the fact that a launching thread runs while its GPU is inactive."""
     cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
@@ -273,7 +273,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 
 def blocked_on_files(e: Evidence) -> Found:
-    """Return the facts about threads in uninterruptible sleep, and about traffic at the time."""
+    """Return the facts about threads in uninterruptible sleep and about concurrent traffic."""
     own = e.host.blocked
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
@@ -284,7 +284,7 @@ def blocked_on_files(e: Evidence) -> Found:
         rate = Figure("rate", written if writes > reads else read, None, RATE)
         kind = (
             FactKind.JOB_WRITES if writes > reads else FactKind.JOB_READS
-        )  # at present, because it may alternate
+        )  # the current direction, because reads and writes may alternate
         return Fact(kind, (rate,)), asleep
     disk = e.context.active_disk
     if disk is None:
@@ -313,7 +313,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts about unexplained time; a process that just became idle is not held yet."""
+    """Return the facts about unexplained time; a process that became idle just now is not held."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)
@@ -341,11 +341,11 @@ FACTS = {
     Cause.UNKNOWN: unexplained,
     Cause.REQUESTS: no_requests,
 }
-"""Functions that find the facts, by cause."""
+"""Functions that return the facts, by cause."""
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
-    """Yield the facts that a rule needed but could not read."""
+    """Yield the facts that a rule needed but that could not be read."""
     hidden = e.context.samples.absence(workload.THREADS, *e.labels)
     if hidden and hidden.detail:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))
@@ -358,33 +358,33 @@ def doubts(e: Evidence) -> Iterator[Fact]:
 
 
 SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
-"""PCIe bytes that a GPU sends and receives for a launch, which it fetches from the host; no other
-PCIe traffic has these sizes. On an H200, a single kernel launch makes the GPU send 200 to 270 bytes
-(measured with seven kinds of kernels and a small training, at 23,000 to 243,000 launches per
-second; 360 to 440 bytes for two kinds with long argument lists) and receive seven to thirteen times
-as many (a CUDA graph node: 1.3)."""
+"""Number of PCIe bytes that a GPU sends and receives for a launch, which it fetches from the host;
+no other PCIe traffic has these sizes. On an H200, a single kernel launch makes the GPU send 200 to
+270 bytes (measured with seven kinds of kernels and a small training job, at 23,000 to 243,000
+launches per second; 360 to 440 bytes for two kinds with long argument lists) and receive seven to
+thirteen times as many (1.3 times for a CUDA graph node)."""
 
 RECEIVED_BY_COPY = 16.0
-"""Bytes that the GPU receives per byte sent while data is copied to the GPU (1,122 MB/s for 70 MB/s
-and 1,254 MB/s for 78 MB/s, on H100)."""
+"""Number of bytes that the GPU receives per byte sent while data is copied to the GPU (1,122 MB/s
+for 70 MB/s and 1,254 MB/s for 78 MB/s, on H100)."""
 
 LEAST_RECEIVED = 3.0
-"""Minimum ratio of bytes received to bytes sent; below this ratio, data is copied from the GPU.
-Jobs on several GPUs have at least 3.4, because NCCL's kernels also send."""
+"""Minimum ratio of bytes received to bytes sent; below this ratio, data is being copied from the
+GPU. Jobs on several GPUs have ratios of at least 3.4, because NCCL's kernels also send data."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds of activity that a launch adds to its kernel if launches do not queue: 1.05 to 1.32 us on
-an H200, compared with a graph."""
+an H200, compared with a CUDA graph."""
 
 MOST_OF_INACTIVE = 0.25
-"""Maximum launch overhead as a share of the inactive time: queued launches cost nothing, and most
-launches on a GPU that is almost always active are queued. With 0.5, one fewer of 112 recorded GPUs
-is diagnosed correctly, both with and without GPM."""
+"""Maximum launch overhead as a share of the inactive time. Queued launches have no overhead, and
+most launches on a GPU that is almost always active are queued. With 0.5, one fewer of 112 recorded
+GPUs is diagnosed correctly, both with and without GPM."""
 
 
 def launch_rate(e: Evidence) -> float | None:
-    """Return the kernels launched per second over the last seconds, excluding copies to the GPU;
-    None if PCIe is not read, or if copies from the GPU hide the launches."""
+    """Return the number of kernels launched per second over the last seconds, excluding copies to
+    the GPU; None if PCIe traffic is not read, or if copies from the GPU hide the launches."""
     sent, received = e.pcie_rates
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None
@@ -394,7 +394,7 @@ def launch_rate(e: Evidence) -> float | None:
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
-    """Return the share of a second's activity that launching takes; `inactive` is the inactive
-    share of the second."""
+    """Return the share of a second that launching adds to the GPU's activity; `inactive` is the
+    inactive share of the second."""
     rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

@@ -1,4 +1,4 @@
-"""The jobs of a tick: processes on GPUs, grouped by their data in /proc and by equal steps."""
+"""The jobs in a tick: processes on GPUs, grouped by their data in /proc and by equal steps."""
 
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups, pids_by_gpu
 from agent.model import GpuKey
@@ -7,7 +7,7 @@ from agent.sources import nvlink, process, workload
 
 
 class JobGroups:
-    """Groups the processes of every tick into jobs, for the later parts of the analysis."""
+    """Groups the processes of each tick into jobs."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, str, int | None]] = {}
@@ -15,7 +15,7 @@ class JobGroups:
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
-        """Return the jobs of this tick; steps are compared only if /proc shows several jobs."""
+        """Return the jobs in this tick; steps are compared only if /proc shows several jobs."""
         members = self._members(samples)
         found = groups(members)
         if len(found) < 2:
@@ -29,7 +29,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Return every process on a GPU, using data of the previous tick if /proc lacks it now."""
+        """Return every process on a GPU, with earlier data if /proc no longer provides it."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

@@ -1,4 +1,4 @@
-"""The record of a job: its GPU use, and its speed."""
+"""The record of a job: its GPU usage and its speed."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ from agent.series import SampleStore
 from agent.sources import workload
 
 Totals = dict[tuple[str, Pair | None], float]
-"""Seconds and joules by state and cause, and totals without a state, each by name."""
+"""Seconds and joules by name and by state and cause, and totals without a state, by name."""
 
 
 def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
-    """Return the totals of a GPU; `tensor` is in seconds at the tensor core peak."""
+    """Return the totals of a GPU; `tensor` is the equivalent seconds at peak tensor throughput."""
     now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items() if part}
     now |= {("joules", pair): part for pair, part in booked.energy.spent().items()}
     now |= {("unobserved", None): booked.unobserved, ("steps", None): steps}
@@ -28,7 +28,7 @@ def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
 
 @dataclass(slots=True)
 class GpuUse:
-    """A job's use of a GPU: the growth of the GPU's totals while the job was on the GPU."""
+    """A job's use of a GPU: the increase in the GPU's totals while the job was on the GPU."""
 
     gpu: GpuKey
     sums: Totals = field(default_factory=dict)
@@ -36,8 +36,8 @@ class GpuUse:
     before: Totals | None = None  # None while the job is not on the GPU
 
     def take(self, now: Totals, share: float | None, *, shared: bool) -> None:
-        """Add the growth of the GPU's totals, in proportion to the job's share; seconds with an
-        unknown share (None) are `undivided`."""
+        """Add the increase in the GPU's totals, multiplied by the job's share of the GPU. Seconds
+        with an unknown share (None) are counted as `undivided`."""
         before = now if self.before is None else self.before
         for key, value in now.items():
             name, first = key[0], value if key[0] == "tensor" else 0.0
@@ -52,14 +52,14 @@ class GpuUse:
 
 
 def of(totals: Totals, name: str) -> dict[Pair, float]:
-    """Return the parts above 0 by state and cause."""
+    """Return the parts that are above 0, by state and cause."""
     return {pair: part for pair in PAIRS if (part := totals.get((name, pair), 0.0)) > 0}
 
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """A job, followed tick by tick. Times are in seconds on the agent's monotonic clock, except for
-    `wall`, which is in seconds since the epoch."""
+    """The record of a job, updated in every tick. Times are in seconds on the agent's monotonic
+    clock, except for `wall`, which is in seconds since the epoch."""
 
     id: str
     group: JobGroup
@@ -71,12 +71,12 @@ class JobRecord:
     pulse: JobPulse = field(default_factory=JobPulse)
     advice: Mapping[Pair, str] = field(default_factory=dict)
     shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
-    """The job's shares of GPUs that other jobs also use; None if unknown."""
+    """The job's share of each GPU that other jobs also use; None if the share is unknown."""
     slower: Slowdown | None = None
     _at: float = 0.0
     _wall: float = 0.0
     _slower_since: float | None = None
-    _older: float | None = None  # seconds that the job had run when first seen
+    _older: float | None = None  # seconds that the job had been running when it was first seen
 
     def __post_init__(self) -> None:
         self._at, self._wall, self.speed = self.began, self.wall, JobSpeed(self.began)
@@ -88,7 +88,7 @@ class JobRecord:
         known: Set[int],
         totals: Mapping[str, Totals],
     ) -> None:
-        """Process a tick; `known` contains the processes read, and `totals` is by UUID."""
+        """Process a tick; `known` contains PIDs with data, and `totals` is by GPU UUID."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -106,7 +106,7 @@ class JobRecord:
         self._compare(now)
 
     def join(self, other: "JobRecord") -> None:
-        """Take over the record of another job that turns out to be the same job."""
+        """Merge the record of another job that turned out to be the same job into this record."""
         for uuid, use in other.uses.items():
             mine = self.uses.get(uuid)
             if mine is None or mine.before is None:
@@ -115,20 +115,20 @@ class JobRecord:
                 self.uses[uuid] = use
 
     def age(self, now: float) -> float:
-        """Return the seconds since the job's newest process started, as far as known."""
+        """Return the seconds since the job's newest process started or, if unknown, was seen."""
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
-        """Return how long the job had run when first seen. An age from before the job's own
-        processes were read belongs to other processes, such as an earlier Slurm job step on the
-        same GPUs."""
+        """Return how long the job had been running when it was first seen. An age that was
+        determined before the job's own processes were read belongs to other processes, such as an
+        earlier Slurm job step on the same GPUs."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)
         return None if oldest is None else max(0.0, oldest - (now - self.began))
 
     def _compare(self, now: float) -> None:
-        """Compare the job's speed with its first hour."""
+        """Compare the job's current speed with its speed in the first hour."""
         reference, step = self.speed.reference, self.pulse.step
         if not step:
             return
@@ -139,13 +139,13 @@ class JobRecord:
         self.slower = Slowdown(step, reference, self.wall_at(since), now - since)
 
     def wall_at(self, moment: float) -> float:
-        """Return the wall time for a time on the agent's clock."""
+        """Return the wall time for a time on the agent's monotonic clock."""
         return self._wall - (self._at - moment)
 
     def receipt(
         self, now: float, price: float, currency: str = "", ended: float | None = None
     ) -> Receipt:
-        """Return the division of the job's GPU-hours so far."""
+        """Return the job's receipt: the GPU-hours so far, by state and cause."""
         by_gpu = {use.gpu: of(use.sums, "seconds") for use in self.uses.values()}
         total: Totals = {}
         for use in self.uses.values():

@@ -1,4 +1,4 @@
-"""The jobs on this host: their processes, their progress, and their final cost."""
+"""The jobs on this host: their processes, their progress, and their cost."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
@@ -38,7 +38,7 @@ from agent.sources import activity, process, workload
 
 
 class CostConfig(Section, frozen=True):
-    """The price of a GPU-hour, which is 0 if unknown, and its currency."""
+    """The price of a GPU-hour, or 0 if it is unknown, and its currency."""
 
     table = "cost"
     gpu_hour: Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")] = 0.0
@@ -56,7 +56,7 @@ CURRENCY = _METRICS["dgx_cost_info"]
 
 @dataclass(slots=True)
 class JobWatch:
-    """Follows jobs tick by tick."""
+    """Tracks jobs from tick to tick."""
 
     inventory: Callable[[], GpuInventory]
     configuration: Configuration
@@ -75,7 +75,7 @@ class JobWatch:
         pulses: TickPulses,
         accounts: Mapping[str, GpuStateTime],
     ) -> frozenset[str]:
-        """Process a tick; return the UUIDs of GPUs whose job has the rhythm of a training job."""
+        """Process a tick; return the UUIDs of GPUs whose job has a training job's rhythm."""
         self._follow(groups, snapshot, samples)
         totals = self._totals(samples, pulses.of_gpus, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
@@ -103,7 +103,7 @@ class JobWatch:
 
     @property
     def current(self) -> WatchedJobs:
-        """The jobs of the last tick, without names unless names may leave the agent."""
+        """The jobs in the last tick, without names if names may not leave the agent."""
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
@@ -125,7 +125,7 @@ class JobWatch:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """Add the shares of jobs with their seconds and joules; jobs without a name are summed."""
+        """Add the jobs' shares of GPUs, seconds, and joules; jobs without a name are summed."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)
@@ -144,7 +144,7 @@ class JobWatch:
             out.add(metric, value, *labels)
 
     def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
-        """Match the groups of this tick to the known jobs; start and end the other jobs."""
+        """Match this tick's groups with the known jobs; start new jobs, and end other jobs."""
         left = {pid: record for record in self._records for pid in record.group.pids}
         following: list[JobRecord] = []
         for group in found:
@@ -163,11 +163,11 @@ class JobWatch:
                 following.append(JobRecord(name, group, snapshot.wall, snapshot.at))
         lost = self.inventory().lost
         for record in dict.fromkeys(left.values()):
-            # no process of the job is left on any of its GPUs that respond
+            # the job has no process left on any of its GPUs that respond
             there = [gpu.labels for gpu in record.group.gpus if gpu.uuid not in lost]
             if not all(samples.value(process.PROCESSES, *gpu) is not None for gpu in there):
                 following.append(record)
-            elif snapshot.at - record.began >= BIN:  # a driver test is not a job
+            elif snapshot.at - record.began >= BIN:  # a short test of the driver is not a job
                 cost = self.configuration.current[CostConfig]
                 price = cost.gpu_hour, cost.currency
                 self._ended.appendleft(record.receipt(snapshot.at, *price, ended=snapshot.wall))
@@ -201,12 +201,12 @@ class JobWatch:
         accounts: Mapping[str, GpuStateTime],
         stopped: Mapping[tuple[str, ...], Set[int]],
     ) -> None:
-        """Find the jobs that hang, and the processes that they wait for."""
+        """Find the jobs that hang and the processes that they wait for."""
         self._hangs = {}
         for record in self._records:
             gpus = record.group.gpus
             seen = {gpu: accounts[gpu.uuid].history.seen for gpu in gpus if gpu.uuid in accounts}
-            # seconds for which all GPUs of a multi-GPU job have waited
+            # seconds for which all GPUs of a job on several GPUs have waited
             waits = min(one.waits_for for one in seen.values()) if len(gpus) > 1 and seen else 0.0
             verdicts = map(snapshot.verdicts.get, seen)
             hung = [v.since for v in verdicts if v and v.state is State.HUNG]
@@ -248,7 +248,7 @@ def _waited_for(
     ranks: Mapping[GpuKey, RankActivity],
     stopped: Mapping[tuple[str, ...], Set[int]],
 ) -> tuple[Culprit, ...]:
-    """Return the processes on this host that a job waits for, based on data from /proc."""
+    """Return the processes on this host that a job waits for, based on its ranks' activity."""
     late, found = late_gpus(ranks), []
     for gpu, pid, *_, rank in members:
         halted = stopped.get(gpu.labels, frozenset())
@@ -259,7 +259,7 @@ def _waited_for(
 
 
 def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
-    """Return the name of each job that may be shown, by job key."""
+    """Return the name and labels of each job, by job key, if they may be shown."""
     names: dict[str, tuple[str, JobLabels]] = {}
     for job in samples.labelled(workload.JOB_PIDS):
         name = job["job"], JobLabels(*(job[label] for label in JobLabels._fields))
@@ -268,13 +268,13 @@ def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
-    """Return the reason why a job has no step: the most frequent reason among its GPUs."""
+    """Return the most frequent reason among a job's GPUs why the job has no step time."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
     return REASONS[max(reasons, key=reasons.count)].reason if reasons else Reason.NOT_ENOUGH
 
 
 def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:
-    """Return the GPU of a job that never waits for a peer while all others do."""
+    """Return the GPU of a job that never waits for a peer although all its peers do."""
     waits = sorted((verdicts[gpu].shares.get(PEER, 0.0), gpu) for gpu in gpus if gpu in verdicts)
     if len(waits) < 2 or len(waits) < len(gpus):
         return None

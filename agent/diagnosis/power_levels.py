@@ -1,8 +1,8 @@
 """Patterns in the driver's 20 ms power samples of a GPU, which may have two levels.
 
-A kernel that waits or moves data between GPUs draws 125 to 330 W, and dense work draws 600 to 750 W
-(measured on H200). A job that alternates between them has two levels; a job that never waits has a
-single broad level, whose lower part stays above 0.7 of the upper part.
+A GPU draws 125 to 330 W for a kernel that waits or moves data between GPUs, and 600 to 750 W for
+dense work (measured on H200). A job that alternates between the two has two levels. A job that
+never waits has a single broad level, whose lower part stays above 0.7 of the upper part.
 """
 
 from bisect import bisect_left
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 FEWEST = 20
-"""Minimum number of samples for two levels; a twentieth of the samples at each end are outliers.
-With 60, no recorded load is decided differently."""
+"""Minimum number of samples needed to detect two levels; a twentieth of the samples at each end
+counts as outliers. With 60, the results for all recorded loads are the same."""
 
 APART = 0.62
 """Maximum ratio of the lower level's mean to the upper level's mean for two distinct levels. The
-measured ratio is 0.31 to 0.53 if a job alternately works and waits or communicates, and at least
-0.76 otherwise. With 0.78, five fewer of the 180 recorded GPUs are diagnosed correctly."""
+measured ratio is 0.31 to 0.53 if a job alternates between work and waiting or communication, and at
+least 0.76 otherwise. With 0.78, five fewer of the 180 recorded GPUs are diagnosed correctly."""
 
 
 @dataclass(frozen=True, slots=True)
 class PowerLevels:
     """Two power levels (W), and the share of time (0-1) spent at the lower level.
 
-    `distinct` is false if the samples form a single level, which was cut in the middle.
+    `distinct` is false if the samples form a single level that was split in the middle.
     """
 
     lower: float
@@ -34,9 +34,9 @@ class PowerLevels:
 
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
-    """Return the two levels that explain most of the variance; None for too few samples. The cut is
-    the mean of the two levels, moved until it no longer changes (one-dimensional two-means
-    clustering, starting from the 5th and 95th percentiles)."""
+    """Return the two levels that explain most of the variance; None if there are too few samples.
+    The cut is the mean of the two levels, and is moved until it no longer changes (one-dimensional
+    two-means clustering, starting from the 5th and 95th percentiles)."""
     count = len(watts)
     if count < FEWEST:
         return None

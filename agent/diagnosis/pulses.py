@@ -42,24 +42,24 @@ REASONS = {
     NoPulse.IRREGULAR: Absent(Reason.IRREGULAR, "its power varies without repeating"),
     NoPulse.FLAT: Absent(Reason.FLAT, "at rest, evenly at work, or held at its power limit"),
 }
-"""Reasons for the absence of a period."""
+"""Reasons why there is no step time."""
 
 
 @dataclass(slots=True)
 class GpuPulse:
-    """The pulse of a GPU's current processes, and the step count of all its processes so far."""
+    """The pulse of a GPU's current processes, and the number of steps of all processes so far."""
 
     pulse: Pulse = field(default_factory=Pulse)
     reading: PulseReading | None = None  # None if there is no process, or no sample yet
-    at: float = 0.0  # when the latest sample was received (monotonic seconds)
+    at: float = 0.0  # time at which the latest sample was received (monotonic seconds)
     occupied: bool = False
-    ambiguous: str = ""  # sentence: why the power period may not be a step
+    ambiguous: str = ""  # phrase: why the period of the power may not be a step
     _steps: float = 0.0
     _pids: frozenset[str] = frozenset()
 
     @property
     def steps(self) -> int:
-        """Steps since the agent started."""
+        """Number of steps since the agent started."""
         return int(self._steps)
 
     @property
@@ -69,19 +69,19 @@ class GpuPulse:
 
     @property
     def reason(self) -> NoPulse | None:
-        """Reason for the absence of a step; None if there is a step or no reading."""
+        """Reason why there is no step time; None if there is a step time or no reading."""
         if self.reading is None:
             return None
         return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """Record the current processes on the GPU; later processes get a new pulse."""
+        """Record the current processes on the GPU; new processes start a new pulse."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
 
     def feed(self, series: TimedSeries, now: float) -> None:
-        """Process the samples received since the last tick."""
+        """Process the samples received since the last tick, in the series and at the time given."""
         if not series.times:
             return
         before = self.reading.steps if self.reading else 0.0
@@ -91,8 +91,8 @@ class GpuPulse:
 
 
 class JobPulse(NamedTuple):
-    """The step time of a job in seconds (None if its GPUs disagree), the confidence, the seconds
-    until a change in step time shows, and the UUIDs of GPUs whose steps differ."""
+    """The step time of a job in seconds (None if its GPUs disagree), the confidence, the delay in
+    seconds until a change is visible, and the UUIDs of GPUs with different steps."""
 
     step: float | None = None
     confidence: float = 0.0
@@ -102,8 +102,8 @@ class JobPulse(NamedTuple):
 
 def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
     """Return the step time on which most GPUs of a job agree; `pulses` is by UUID. GPUs that
-    `exchange` data take the same steps, so a GPU with another step time stands apart. Otherwise the
-    GPUs may belong to different jobs of a sweep, each with its own steps."""
+    exchange data run the same steps, so with `exchange`, a GPU with another step time is marked as
+    apart. Otherwise the GPUs may belong to different jobs of a sweep, each with its own steps."""
     steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
     middle = median(steps.values()) if steps else 0.0
     near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
@@ -130,12 +130,12 @@ class TickPulses(NamedTuple):
 
 @dataclass(slots=True)
 class GpuPulses:
-    """Feeds the samples of each GPU to its pulse."""
+    """Passes the samples of each GPU to its pulse."""
 
     inventory: Callable[[], GpuInventory]
     speed: float = 1.0  # clock speed
     _apart: frozenset[str] = frozenset()
-    """UUIDs of GPUs whose rhythm differs from the other GPUs of their job."""
+    """UUIDs of GPUs whose step time differs from that of the other GPUs of their job."""
 
     pulses: dict[str, GpuPulse] = field(default_factory=lambda: defaultdict(GpuPulse))
     """Pulses of all GPUs seen so far, by UUID."""
@@ -169,7 +169,7 @@ class GpuPulses:
         return TickPulses(self.pulses, of_jobs)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return the steps of every GPU with a job, or the reason why the steps are unknown."""
+        """Return the steps of every GPU with a job, or the reason why they are unknown."""
         out = ReadOutput(snapshot.at)
         refused = {
             absence.labels: Absent(absence.reason, absence.detail)
@@ -190,7 +190,7 @@ class GpuPulses:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
-        """Return the reason why a GPU with a process has no step; None if it has a step."""
+        """Return the reason why a GPU with a process has no step time; None if it has one."""
         if one.reading is None:
             return REASONS[NoPulse.NOT_ENOUGH]
         if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):
@@ -202,8 +202,8 @@ class GpuPulses:
 
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
-    """Return the UUIDs of GPUs on which several processes compute: the driver reports that they
-    take turns, or they are MPS clients, for which the driver reports no shares."""
+    """Return the UUIDs of GPUs on which several processes compute: the driver reports that the
+    processes take turns, or they are MPS clients, for which the driver reports no shares."""
     turns = [
         uuid
         for (_, uuid, _), part in samples.all(process.SHARE).items()
@@ -219,7 +219,7 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
     """Return whether a GPU waits for batches that several loaders or threads prepare in parallel,
-    each of them active most of the time."""
+    each of which is active most of the time."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= ALWAYS or workers < 2:

@@ -1,4 +1,4 @@
-"""A GPU's account: its seconds by state and cause, and the currently leading pair."""
+"""A GPU's account: its seconds by state and cause, and the state and cause that currently lead."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -10,15 +10,15 @@ from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
 """Seconds over which the largest share is determined, and for which every GPU of a job must wait
-before the job counts as hung. This value and the next two are not measured: they affect when a
-state is shown, not the counts."""
+before the job counts as hung. This value and the next two are chosen, not measured; they affect
+when a state is shown, but not the number of seconds counted."""
 
 LEADS_AFTER = 3.0
-"""Seconds for which a pair must lead before it is shown, to avoid flapping near a threshold."""
+"""Seconds that a pair must lead before it is shown, to avoid flapping near a threshold."""
 
 BRIDGED = 60.0
-"""Maximum seconds without data, or with an interrupted hang, across which a state continues if it
-is the same on both sides."""
+"""Maximum duration in seconds of missing data or of an interruption of a hang across which a state
+continues if it is the same before and after."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
@@ -37,15 +37,15 @@ class Lead(NamedTuple):
 
 @dataclass(slots=True)
 class SecondsByState:
-    """Observed seconds by state and cause, and the leading pair."""
+    """Observed seconds by state and cause, and the state and cause that lead."""
 
     seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
     unobserved: float = 0.0
     energy: EnergyByState = field(default_factory=EnergyByState)
     leader: Pair | None = None
-    since: float = 0.0  # when the leader started to lead (monotonic seconds)
+    since: float = 0.0  # time at which the leader started to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)
-    """Shares above 0 in the last ten seconds, by pair; empty if nothing is known."""
+    """Shares above 0 over the last ten seconds, by state and cause; empty if unknown."""
 
     gaps: float = 0.0  # seconds after `since` in which the leader did not lead
     _before: Lead | None = None  # the previous leader
@@ -58,7 +58,7 @@ class SecondsByState:
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
-        if self.leader == HUNG and not hung:  # the job continued or ended: the hang is over at once
+        if self.leader == HUNG and not hung:  # the job continued or ended, and so did the hang
             self._forget(now)
         self._recent.append((now, seconds, parts))
         while self._recent[0][0] <= now - LEADER_WINDOW:
@@ -73,13 +73,13 @@ class SecondsByState:
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
-        """Count the `seconds` before `now` as unknown, and clear the leading pair."""
+        """Count the `seconds` before `now` as unobserved, and clear the leader."""
         self.unobserved += seconds
         self.shares = {}
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Let no pair lead from `now` on; the last leader continues if it leads again soon."""
+        """Clear the leader at `now`; its lead continues if it leads again soon."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None
@@ -90,14 +90,14 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Let a pair lead, starting with its earlier lead if the gap is short."""
+        """Make a pair the leader; its earlier lead continues if the gap is short."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:
             self.since, self.gaps = before.since, before.gaps + since - before.until
 
     def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
-        """Update the leader; a hang is known after ten seconds and leads at once."""
+        """Update the leader. A hang is certain after ten seconds, so it leads at once."""
         if not self.shares:
             return
         largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)

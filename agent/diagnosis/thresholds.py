@@ -1,4 +1,4 @@
-"""Configurable thresholds of verdicts; a threshold of a single file is defined in that file."""
+"""Configurable thresholds of verdicts; a threshold used by a single file is defined there."""
 
 from typing import Annotated
 
@@ -19,13 +19,13 @@ class Thresholds(Section, frozen=True):
         *("waiting", "io_pressure", "running", "cores_busy", "cpu_pressure", "host_sensitive"),
         *("thread_least", "thread_most"),
     )
-    held_after: Wait = 60.0  # seconds for which a GPU with a process must have been quiet
-    quiet: Share = 0.01  # activity, PCIe, and NVLink below this value are quiet
-    busy: Share = 0.80  # activity from which a GPU may only be spinning for a peer
+    held_after: Wait = 60.0  # seconds for which a GPU with a process must be quiet to count as held
+    quiet: Share = 0.01  # activity and PCIe and NVLink usage below this value are quiet
+    busy: Share = 0.80  # activity above which a GPU may only be spinning for a peer
     sm_low: Share = 0.30  # SM activity below which the GPU does almost no arithmetic
-    power_low: Share = 0.50  # fraction of the power limit; replaces `sm_low` without GPM
-    throttled: Share = 0.50  # share of time for which the clocks were held down
-    clock_low: Share = 0.75  # of the maximum SM clock, below which user-set clocks are shown
+    power_low: Share = 0.50  # fraction of the power limit; used instead of `sm_low` without GPM
+    throttled: Share = 0.50  # share of time for which the clocks were lowered
+    clock_low: Share = 0.75  # of the maximum SM clock; lower user-set clocks are shown
     communicating: Share = 0.10  # fraction of a path's limit
-    behind: Share = 0.30  # SM activity by which a GPU lags the best GPU of its job
-    disk_active: Share = 0.10  # share of time that a local disk is busy
+    behind: Share = 0.30  # SM activity by which a GPU is behind the best GPU of its job
+    disk_active: Share = 0.10  # share of time for which a local disk is busy

@@ -1,5 +1,5 @@
-"""Analysis of a tick, part by part. Each part receives the results of the earlier parts in this
-tick, and the results of the last tick."""
+"""Analysis of a tick in several parts. Each part receives the results of the earlier parts of this
+tick, and the results of the previous tick."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,9 +18,9 @@ from agent.series import SampleStore
 
 
 class TickAnalysis:
-    """A poller observer that analyses data paths, process groups, pulses, verdicts with their
-    accounts, and jobs with their receipts, in this order. A part that fails loses only its
-    results."""
+    """A poller observer that analyzes data paths, process groups, pulses, verdicts with their
+    accounts, and jobs with their receipts, in this order. If a part fails, only the results of that
+    part are missing."""
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from agent.sources import disk, host, pcie, process, workload
 
 
 class PathUse(NamedTuple):
-    """A direction of a data path: the ratio of traffic to limit, and the limit in bytes/s."""
+    """One direction of a data path: the ratio of traffic to limit, and the limit in bytes/s."""
 
     device: str
     direction: str
@@ -28,7 +28,7 @@ class RankActivity(NamedTuple):
     """Activity of a GPU's kernels and processes, used to detect waits."""
 
     kernels_spin: bool = False
-    asleep: bool = False  # its processes do nothing, and neither read nor write
+    asleep: bool = False  # its processes do nothing, and transfer no data
     stopped: bool = False  # a signal or a debugger has stopped one of its processes
     thread_spins: bool = False
 
@@ -38,18 +38,18 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """State of a GPU that outlasts the window."""
+    """State of a GPU over longer periods than the window."""
 
     idle_for: float = 0.0  # seconds for which neither the GPU nor its processes have done anything
-    waits_for: float = 0.0  # seconds for which it only spins, or is idle with its processes at rest
+    waits_for: float = 0.0  # seconds of only spinning, or of idling with its processes at rest
     rank: RankActivity = NOTHING_SEEN
-    sent_abroad: bool = False  # the host's network has since carried data in both directions
+    sent_abroad: bool = False  # since then, the host's network has carried data in both directions
     nvlink_seen: bool = True  # NVLink has carried data since the processes appeared
     power: PowerLevels | None = None  # levels of the latest 20 ms samples
     level: WorkLevel | None = None  # level of the latest 100 ms windows
-    bursts: bool = False  # its work came in irregular bursts, as requests do
+    bursts: bool = False  # the GPU's work comes in irregular bursts, as requests do
     clock: float | None = None  # unthrottled SM clock (Hz) at similar power
-    came: float | None = None  # when its processes appeared (monotonic seconds)
+    came: float | None = None  # time at which the current processes appeared (monotonic seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LastTick:
 
 @dataclass(frozen=True)
 class TickContext:
-    """Context of a tick. Expensive values are computed when a rule first asks for them."""
+    """Context of a tick. Expensive values are computed when a rule first needs them."""
 
     samples: SampleStore
     bandwidth: PathAccounts
@@ -93,7 +93,7 @@ class TickContext:
 
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
-        """The GPUs that work on the same job as each GPU, including the GPU itself."""
+        """The GPUs that work on the same job as each GPU, including that GPU, by GPU."""
         found: dict[GpuKey, frozenset[GpuKey]] = {}
         for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:
@@ -122,7 +122,7 @@ class TickContext:
 
     @cached_property
     def active_disk(self) -> "DiskActivity | None":
-        """The busiest local disk or array that is active."""
+        """The busiest local disk or array, if it is busy enough to count as active."""
         rate = self.samples.rate
         found = [
             DiskActivity(
@@ -135,7 +135,7 @@ class TickContext:
 
     @cached_property
     def blocked(self) -> float:
-        """Seconds per second for which GPU processes' threads were in uninterruptible sleep."""
+        """Seconds per second that threads of GPU processes spend in uninterruptible sleep."""
         known = (labels for labels in self.samples.all(workload.THREADS) if labels[-1] == "blocked")
         rates = (self.samples.rate(workload.THREADS, *one, seconds=KEPT) for one in known)
         return sum(rate or 0.0 for rate in rates)
@@ -156,8 +156,8 @@ class TickContext:
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
-        """Return the fullest uplink of a PCIe switch that this GPU shares with other GPUs, in the
-        given direction; None if it shares none."""
+        """Return the busiest uplink, in the given direction, of a PCIe switch that this GPU shares
+        with other GPUs; None if it shares none."""
         below: dict[tuple[str, float], list[GpuKey]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))

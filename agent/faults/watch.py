@@ -37,11 +37,11 @@ OF_LATE = 900.0
 """Seconds for which a fault of a kind in EVENTS continues after its last event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Fault kinds for late or failed reads; a single late read ends by itself and is not an event."""
+"""Fault kinds for late or failed reads. A single late read resolves by itself: it is no event."""
 
 LATE_READ_SECONDS = 30.0
-"""Seconds within which a late read may end by itself. After that it is a fault, even before the
-hold of its alert is over, so that no job is placed on the node."""
+"""Seconds within which a late read may still succeed. After that, it is a fault, even before the
+hold time of its alert has passed, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
 """Faults that put job results in doubt; they rank first within their severity."""

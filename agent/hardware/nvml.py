@@ -153,12 +153,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 
 
 class TriedInit:
-    """`nvmlInit`, tried in a child process until a child survives it, because a crash in the
+    """`nvmlInit`, tried in a child process until a child survives the call, because a crash in the
     library would terminate the agent and all monitoring of the host.
 
     A trial takes 15 ms of CPU time once per process, in addition to `nvmlInit` itself. A marker
-    file would avoid this, but it requires a writable directory and a first crash of the agent, and
-    `check` and `once` would crash too.
+    file would avoid this, but it would require a writable directory and a first crash of the agent,
+    and `check` and `once` would crash too.
     """
 
     def __init__(self, init: Any) -> None:

@@ -15,8 +15,8 @@ from agent.bounds import MOST_ASKED
 from agent.hardware.files import FileTree, text_or_nothing, whole
 
 TICKS_PER_SECOND = 100
-"""Unit of CPU times and start times in /proc: USER_HZ, which is 100 on every machine that the
-NVIDIA driver supports."""
+"""Clock ticks per second (USER_HZ). /proc gives CPU times and start times in clock ticks; USER_HZ
+is 100 on every machine that the NVIDIA driver supports."""
 
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
 """Name prefixes of PyTorch's backward-pass threads, which launch kernels like the main thread, and

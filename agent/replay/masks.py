@@ -30,7 +30,7 @@ NAME_MASKS = {
     "stat": re.compile(r"(\d+ \()(.*)(?=\) )", re.DOTALL),
     "status": re.compile(r"^(Name:\t)(.*)", re.MULTILINE),
 }
-"""Position of the program name in each file."""
+"""Pattern that locates the program name in each file."""
 USERS = re.compile(r"^((?:Uid|Gid|Groups):)(.*)", re.MULTILINE)
 HOMES = re.compile(r"(/home/|/run/user/|\b[ug]id=)([^/\s,]+)")
 GROUP = re.compile(

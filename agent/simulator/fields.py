@@ -174,8 +174,8 @@ def _metrics(nvml: Any, question: Any) -> Any:
 
 
 def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
-    """Return mean rates per second. The rates are NaN if no time has passed, and empty if an
-    instance had no process when the older sample was taken."""
+    """Return mean rates per second. The rates are NaN if no time has passed. The result is empty if
+    the GPU instance had no process when the older sample was taken."""
     seconds = newer.at - older.at
     if not seconds:
         return dict.fromkeys(newer.totals, math.nan)

@@ -35,8 +35,8 @@ class GpuLoad(Struct, frozen=True):
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that a GPU repeats, as phases with their shares of the step. Work without steps, or
-    with steps too short to be visible, has a single phase."""
+    """A step that a GPU repeats, divided into phases, each with its share of the step. Work without
+    steps, or with steps too short to be visible, has a single phase."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # duration on an H100 (s)

@@ -59,8 +59,8 @@ class StepRates:
     """Counter rates in each phase of a step that repeats forever.
 
     `durations` are the phase durations in seconds, and `rates` are the rates per second in each
-    phase. Like real steps, simulated steps vary slightly in length, but the variations do not add
-    up. Work with a single phase has no steps.
+    phase. Like real steps, simulated steps vary slightly in duration, but the variations do not
+    accumulate. Work with a single phase has no steps.
     """
 
     def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:

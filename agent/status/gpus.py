@@ -224,7 +224,7 @@ def window(
 
 
 def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
-    """Return the state that lost the largest share of the window, and the share."""
+    """Return the state and cause of the largest share of lost time, and that share."""
     lost = [
         (share, pair)
         for pair, share in shares.items()
