@@ -1,7 +1,7 @@
 """Simulated machines: every system that the agent supports, with drivers, jobs, and faults.
 
-A simulated machine refuses the same calls as the real machine. It has separate tables and does not
-read the agent's specs, because the specs are tested against it.
+A simulated machine refuses the same calls as the real machine. Its tables are separate from the
+agent's specs, because the specs are tested against them.
 """
 
 from dataclasses import dataclass, replace
@@ -19,16 +19,16 @@ from agent.simulator.nvml import SimulatedNvml
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
-"""Single faults, which can be combined with a scenario and with each other using a plus sign."""
+"""Single faults, which a plus sign combines with a scenario and with other faults."""
 
 
 class SimulationError(BadInput):
-    """Raised for an impossible machine; the message is a sentence for the user."""
+    """Raised for a machine that cannot exist; the message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A selected system, full driver version, and scenario."""
+    """A selected system, its full driver version, and the scenario."""
 
     system: SystemModel
     driver: str
@@ -36,7 +36,7 @@ class Simulation:
 
 
 class SimulatedSystem(Machine):
-    """A simulated machine with both interfaces to the agent, NVML and the host."""
+    """A simulated machine with both of the agent's interfaces to it, NVML and the host."""
 
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
@@ -51,8 +51,8 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return the scenario at a clock time (s), with the next scenario if it is part of a
-        tour."""
+        """Return the scenario at clock time `at` (s). In a tour, the result includes the next
+        scenario."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 
@@ -61,7 +61,7 @@ def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
 
 
 def parse(spec: str) -> Simulation:
-    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raises SimulationError for an impossible machine."""
+    """Parse `SYSTEM[@DRIVER][:SCENARIO]`; raise SimulationError if it cannot be simulated."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
     if name not in models.ALL:

@@ -25,14 +25,14 @@ from agent.simulator.models import (
 )
 
 LOG_ONLY = frozenset({79, 119, 120})
-"""XIDs that no event reports because the GPU or its system processor is gone (DCGM issue 162)."""
+"""XIDs that NVML never reports as an event, because the GPU or its GSP is gone (DCGM issue 162)."""
 
 Driver = tuple[int, ...]
 
 
 def numbers(version: str) -> Driver:
-    """Return a version as a tuple for comparisons, for example (580, 159, 4) for `580.159.04`.
-    Return an empty tuple if the string is not a version."""
+    """Return a version as a tuple of numbers, for example (580, 159, 4) for `580.159.04`. Return an
+    empty tuple if the string is not a version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else ()
 
@@ -58,7 +58,7 @@ class SimulatedDriver:
         self.version = version
         self.numbers = numbers(version)
         self.hung = False
-        self.generation = 0  # grows with each reload
+        self.generation = 0  # incremented by each reload
         self.failures: dict[tuple[str, int | None], int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None
@@ -69,7 +69,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Make an NVML function fail with `code` on a single GPU or on all; None restores it."""
+        """Make an NVML function return `code`, on one GPU or on all; None restores it."""
         if code is None:
             self.failures.pop((function, index), None)
         else:
@@ -84,7 +84,7 @@ MOST_LINKS = 18
 
 
 class Question(NamedTuple):
-    """The GPU model, driver, and MIG state, which decide whether a function or field is
+    """The GPU model, driver, and MIG mode, which determine whether a function or field is
     supported."""
 
     model: GpuModel
@@ -125,7 +125,7 @@ OF: dict[str, Callable[[Question], bool]] = {
     "nvlink-3-to-4": lambda q: q.linked and AMPERE <= q.arch < BLACKWELL,
     "nvlink-5": lambda q: q.linked and q.arch >= BLACKWELL,
     "fabric": lambda q: q.linked and q.arch >= HOPPER,
-    # Drivers after 460 do not count payload on GPUs without a GPU System Processor (GSP).
+    # After driver 460, payload is only counted on GPUs with a GPU System Processor (GSP).
     "counts-nvlink": lambda q: q.linked and (q.arch >= AMPERE or q.driver < (465,)),
     "counts-wire": lambda q: OF["counts-nvlink"](q) and q.arch >= VOLTA,
 }
@@ -171,14 +171,14 @@ def _table(name: str) -> dict[str, Any]:
 
 NVML = convert(_table("nvml"), NvmlTable)
 NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
-"""Full version by branch, for a simulation that specifies only the branch."""
+"""Latest full version of each branch, for simulations that specify only the branch."""
 
 
 class Call(NamedTuple):
-    """A library function. `answer` computes its return value from the library, the GPU (if the
-    function takes a GPU), and the remaining arguments, whose valid values are in `takes`. `of` is
-    the keyword of the GPUs that support it, and `since` is the first driver version whose library
-    has it. In MIG mode, only root gets the answers of `root` functions."""
+    """A library function. `answer` computes the return value from the library, the GPU (if the
+    function takes a GPU), and the remaining arguments, whose valid values are listed in `takes`.
+    `of` is the keyword of the GPUs that support the function, and `since` is the first driver
+    version that provides it. In MIG mode, `root` functions are available only to root."""
 
     answer: Callable[..., Any]
     of: str = ""
@@ -204,8 +204,8 @@ def pointer_to(address: int, kind: Any) -> Any:
 
 
 def address_of(pointer: Any) -> int:
-    """Return the address of an opaque pointer; 0 if it is not a pointer."""
-    if isinstance(pointer, POINTERS):  # `cast` takes six times as long
+    """Return the address of an opaque pointer; 0 if the argument is not a pointer."""
+    if isinstance(pointer, POINTERS):  # because `cast` is six times slower
         return int.from_bytes(pointer, sys.byteorder)
     try:
         return ctypes.cast(pointer, ctypes.c_void_p).value or 0
@@ -215,13 +215,13 @@ def address_of(pointer: Any) -> int:
 
 _TABLES = _table("kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""Message text by XID, and the texts that differ on GPUs with page retirement."""
+"""Message text by XID, and the different texts for GPUs with page retirement."""
 
-RING = 20_000  # Maximum records that the kernel keeps
+RING = 20_000  # Maximum number of records that the kernel keeps
 
 
 class SimulatedKernelLog:
-    """Kernel log of a simulated machine; each read returns and removes all lines."""
+    """Kernel log of a simulated machine; each read returns all lines and removes them."""
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now

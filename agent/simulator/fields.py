@@ -1,7 +1,7 @@
 """Numbered counters: `nvmlDeviceGetFieldValues` and GPM.
 
 nvml.toml lists the IDs that the agent queries, with their values; other IDs are not supported. GPM
-samples are copies of the counters, and GPM metrics are counter differences over time.
+samples are copies of the counters, and GPM metrics are counter increases divided by time.
 """
 
 import math
@@ -27,7 +27,7 @@ from agent.simulator.driver import (
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 
-ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`, because setting pynvml fields is slow
+ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`; setting pynvml fields is slow
 
 ALL_LINKS = 0xFFFFFFFF
 
@@ -35,13 +35,13 @@ ALL_LINKS = 0xFFFFFFFF
 FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
 SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
-"""Fields for a single link or for the sum of all links; a link that is down refuses them."""
+"""Fields for one link or for the sum of all links; a link that is down does not support them."""
 
 PER_LINK = SUMMED | {161, 162, 163}
 
 
 def field_code(field: int, scope: int, asked: Question) -> int:
-    """Return the return code of an entry of `nvmlDeviceGetFieldValues`."""
+    """Return the return code for a field of `nvmlDeviceGetFieldValues`."""
     row = FIELDS.get(field)
     if row is None or asked.driver < row.since or not OF[row.of](asked):
         return driver.NOT_SUPPORTED
@@ -89,7 +89,7 @@ WHOLE = -1
 
 
 class GpmCounters(NamedTuple):
-    """The counters of a GPU or GPU instance at a point in time (s)."""
+    """The counters of a GPU or GPU instance at time `at` (s)."""
 
     of: tuple[int, int]  # GPU index, and GPU instance ID or WHOLE
     at: float
@@ -120,7 +120,7 @@ METRICS: dict[int, Callable[[Shares], float]] = {
     60: _links("rx"),
     61: _links("tx"),
 }
-"""Function that computes a metric from mean counter rates, by metric ID; other IDs are refused."""
+"""Functions that compute metrics from mean counter rates, by metric ID; other IDs are refused."""
 
 
 def _alloc(nvml: Any) -> Any:
@@ -146,8 +146,8 @@ def _get(nvml: Any, gpu: SimulatedGpu, sample: Any) -> Any:
 
 
 def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
-    """Sample an instance, which is as active as the whole GPU if it has a process, and otherwise
-    idle."""
+    """Take a sample of a GPU instance. An instance with a process is as active as the whole GPU; an
+    instance without a process is idle."""
     found = next((one for one in instances(gpu) if one.profile.number == number), None)
     if found is None:
         refuse(driver.INVALID_ARGUMENT)

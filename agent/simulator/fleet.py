@@ -9,17 +9,17 @@ from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
 CLUSTER = "simulated"
 FEWEST, MOST = 4, 1000
 RACK = 4
-"""Number of nodes per rack, which equals the number of DGX-1 systems per first-level switch (NVIDIA
+"""Number of nodes per rack, equal to the number of DGX-1 systems per first-level switch (NVIDIA
 DGX-1 With Tesla V100 System Architecture, section 3.3)."""
 
-JOINT = 16  # Nodes of the largest job, including a slow node; at most half of the fleet
+JOINT = 16  # Maximum nodes of the largest job, which includes a slow node
 ROLES = (
     *(("training", "vision"), ("training", "vision"), ("gpu-lost", "vision"), ("idle", "")),
     *(("starved-disk", "speech"), ("training", "language"), ("held", "notebook")),
     *(("training", "language"), ("training", "vision"), ("idle", ""), ("training", "speech")),
 )
-"""Scenarios and users that repeat over the nodes outside the largest job. Only the first repetition
-has a lost GPU."""
+"""Scenarios and users of the nodes outside the largest job, repeated as often as necessary. Only
+the first repetition includes a lost GPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""State of a simulated GPU: the NVML getters, each of which has a row in nvml.toml."""
+"""The NVML getters of a simulated GPU; each getter has a row in nvml.toml."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 
 POWER, UTILISATION = 0, 1  # Sample types
 
-PCIE_WINDOW = 0.02  # Seconds for which the driver counts PCIe bytes
+PCIE_WINDOW = 0.02  # Period in seconds over which the driver counts PCIe bytes
 NO_INSTANCE = 0xFFFFFFFF
 
 
@@ -33,7 +33,7 @@ def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
 
 
 def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fill the referenced structure, like the driver does."""
+    """Fill in the referenced structure, as the driver does."""
     target = getattr(info, "_obj", info)
     newest = nvml.machine.driver.numbers >= (570,)  # the first driver that supports version 3
     if target.version not in (pynvml.nvmlGpuFabricInfo_v2, newest and pynvml.nvmlGpuFabricInfo_v3):
@@ -43,7 +43,7 @@ def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
 
 
 def _fabric(_: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fill version 1 of the structure, which has no health mask."""
+    """Fill in version 1 of the structure, which has no health mask."""
     target = getattr(info, "_obj", info)
     target.state, target.status = gpu.health.fabric_state, gpu.health.fabric_status
     target.cliqueId = 0
@@ -51,7 +51,7 @@ def _fabric(_: Any, gpu: SimulatedGpu, info: Any) -> int:
 
 
 def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fill the referenced structure. Only rack trays have a chassis serial number."""
+    """Fill in the referenced structure. Only rack trays have a chassis serial number."""
     target = getattr(info, "_obj", info)
     if target.version != pynvml.nvmlPlatformInfo_v2:
         refuse(driver.VERSION_MISMATCH)
@@ -131,10 +131,10 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
 
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
-    """Return the number of errors of severity 0 (corrected) or 1 (uncorrected). Some GPUs have an
-    old corrected error. In MIG mode, volatile errors of the whole GPU are not available (nvml.h,
-    note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an A100 in NVIDIA/nvidia-docker
-    issue 1473)."""
+    """Return the number of errors of severity 0 (corrected) or 1 (uncorrected). GPUs with an odd
+    index have a corrected error from the past. In MIG mode, volatile errors of the whole GPU are
+    not available (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an A100
+    in NVIDIA/nvidia-docker issue 1473)."""
     if gpu.mig and not lifetime:
         refuse(driver.NOT_SUPPORTED)
     before = gpu.index % 2 if lifetime and not severity else 0
@@ -149,8 +149,8 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
-    """Return the PCI address of the remote device of a link. A link that is down reports none, and
-    all bits are set for an NVSwitch."""
+    """Return the PCI address of the device at the remote end of a link. For an NVSwitch, all bits
+    are set; for a link that is down, the call is not supported."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus)
@@ -167,8 +167,8 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Return the GPU name, which newer driver branches prefix with NVIDIA on some models (GeForce,
-    TITAN, and A100)."""
+    """Return the GPU name. From a certain driver branch on, the names of some models (GeForce,
+    TITAN, and A100) have the prefix NVIDIA."""
     prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
@@ -179,7 +179,7 @@ def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:
-    """Return version 1 of the memory info, which counts memory reserved by the driver as used."""
+    """Return version 1 of the memory info, whose used memory includes the driver's memory."""
     used = gpu.memory_used + gpu.model.reserved
     return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
 
@@ -235,7 +235,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     ),
     "NvLinkErrorCounter": _link_errors,
 }
-"""Functions with code; other functions in nvml.toml return a GPU attribute or a constant."""
+"""Functions with code; the other functions in nvml.toml return a GPU attribute or a constant."""
 
 
 def _given(gives: Any, nvml: Any, gpu: SimulatedGpu, *_: int) -> Any:

@@ -1,5 +1,5 @@
-"""A simulated GPU. Its state follows from its work, and counters and sample buffers follow from its
-state."""
+"""A simulated GPU. Its work determines its state, and its state determines its counters and sample
+buffers."""
 
 import math
 import uuid
@@ -14,19 +14,19 @@ from agent.simulator.models import ADA, BLACKWELL, HOPPER, PCIE_LANE, VOLTA, Gpu
 
 @dataclass(slots=True)
 class SimulatedLink:
-    """An NVLink of a GPU. `peer` and `peer_link` are the remote GPU and link; None for an
-    NVSwitch."""
+    """An NVLink of a GPU. `peer` and `peer_link` are the remote GPU and its link; both are None if
+    the link ends at an NVSwitch."""
 
     number: int
     peer: int | None = None
     peer_link: int | None = None
     cut: bool = False
-    errors: float = 0.0  # replays per second; CRC errors are 1.5 times as frequent
+    errors: float = 0.0  # replays per second; CRC errors occur 1.5 times as often
 
 
 def wire(system: SystemModel) -> list[list[SimulatedLink]]:
-    """Return the links of every GPU in order of link number; empty lists for GPUs without
-    NVLink."""
+    """Return the links of every GPU, ordered by link number; GPUs without NVLink have empty
+    lists."""
     model = system.model.links
     switched = model.number if model and system.switched else 0
     links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
@@ -60,7 +60,7 @@ USAGE_UPDATE = 0.1  # s
 
 
 class BufferModel(NamedTuple):
-    """A sample buffer: its length in samples, and the sampling interval in seconds."""
+    """A sample buffer: its length in samples and its sampling interval in seconds."""
 
     length: int
     every: float
@@ -79,12 +79,12 @@ class SampleBuffers:
         self._model = model
         self._index = index
         self._meter = meter
-        self.begin = 0.0  # samples taken up to this time are lost
+        self.begin = 0.0  # samples up to this time are lost
         self.ripple = 0.0  # relative power noise between adjacent samples
-        self.speed = 1.0  # clock speed; buffers grow with it to last as long in wall-clock time
+        self.speed = 1.0  # clock speed; buffers grow with it to span the same wall-clock time
 
     def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
-        """Return the samples (time, percent) after the time `seen`. Each is a mean over 0.2 s."""
+        """Return the samples (time, percent) after `seen`; each is a mean over 0.2 s."""
         return (
             (at, self.percent("utilisation", at)) for at in self._moments(UTILISATION, now, seen)
         )
@@ -94,7 +94,7 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """Yield the samples (time, watts) after the time `seen`. For speed, power is computed once
+        """Yield the samples (time, watts) after `seen`. To save time, power is computed only once
         per sensor update, and adjacent windows share a meter reading."""
         window, every = self._model.power_window, self._model.power_update
         before, joules, watts = -1.0, 0.0, 0.0
@@ -135,13 +135,13 @@ def _grid(now: float, every: float) -> float:
 
 HEAT_LAG = 30.0  # s, first-order time constant
 FEVER_LAG = 5.0  # s, after cooling has failed
-HALTED_BELOW = 8.0  # degrees Celsius below the limit at which halting GPUs stay
+HALTED_BELOW = 8.0  # degrees Celsius below the limit at which slowed GPUs stay
 AMBIENT = 27.0  # degrees Celsius without power
 RISE = 45.0  # temperature rise (degrees Celsius) at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
-BESIDE_WORK = 1.7  # the same while kernels compute, measured on H100 and H200
+BESIDE_WORK = 1.7  # the same ratio while kernels compute, measured on H100 and H200
 FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2; V100 peers reached 47.9 of 50 GB/s
-PCIE_OVERHEAD = 1.078  # measured transaction layer overhead, 20 bytes per 256 bytes
+PCIE_OVERHEAD = 1.078  # measured overhead of the transaction layer, 20 bytes per 256 bytes
 PCIE_POLLING = 1e6  # bytes per second caused by the agent's own queries
 NS = 1e9
 BIT_FLIPS = 0.2  # uncorrected ECC errors per second of failing memory
@@ -151,13 +151,13 @@ IDLE_REASON, THERMAL_REASONS = 0x1, 0x8 | 0x40
 """Clock event reason bits: GPU idle, and thermal hardware slowdown."""
 
 COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
-"""Parts of the load that are counted directly, in seconds weighted by the share."""
+"""Shares of the load that are counted in seconds, weighted by the share."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
-    """A process on the GPU, as listed by the driver; memory is in bytes. A process that `draws`
-    only renders graphics. GPU time is divided between processes in proportion to `turns`."""
+    """A process on the GPU, as listed by the driver; memory is in bytes. If `draws` is true, the
+    process only renders graphics. Processes share GPU time in proportion to `turns`."""
 
     pid: int
     memory: int
@@ -187,7 +187,7 @@ class SimulatedGpu:
         self._heat = (0.0, self._goal())  # time, degrees Celsius
 
     def settle_at_once(self, now: float) -> None:
-        """Set the temperature that the GPU reaches after a long time at the current load."""
+        """Set the temperature to the final value for the current load."""
         self._heat = (now, self._goal())
 
     def take(self, now: float, work: GpuWork) -> None:
@@ -234,7 +234,7 @@ class SimulatedGpu:
 
     def _link_errors(self) -> dict[str, float]:
         faulty = [link for link in self.links if link.errors and self.active(link)]
-        recovers = float(self.model.architecture >= BLACKWELL)  # NVLink 5 counts no replays
+        recovers = float(self.model.architecture >= BLACKWELL)  # NVLink 5 does not count replays
         return {
             f"{kind}{link.number}": often * link.errors
             for link in faulty
@@ -268,7 +268,7 @@ class SimulatedGpu:
 
     @property
     def sm_clock(self) -> int:
-        """The SM clock in MHz, in hardware steps of 15 MHz."""
+        """The SM clock in MHz, in steps of 15 MHz like the hardware."""
         clocks = self.model.clocks
         if not self.awake:
             return clocks.idle_sm
@@ -276,7 +276,7 @@ class SimulatedGpu:
 
     @property
     def pcie_generation(self) -> int:
-        """The current PCIe generation, which falls to 1 on an idle GPU before Hopper."""
+        """The current PCIe generation, which drops to 1 on idle GPUs older than Hopper."""
         full = self.awake or self.model.architecture >= HOPPER
         return self.model.pcie_generation if full else 1
 

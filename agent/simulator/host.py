@@ -26,7 +26,7 @@ SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  
 
 
 class SimulatedPsutil:
-    """The psutil functions used by the agent, based on the machine's counters."""
+    """The psutil functions that the agent uses, based on the machine's counters."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -68,8 +68,8 @@ class SimulatedPsutil:
 def _together(
     array: ArrayModel, disks: Mapping[str, SimulatedDiskCounters]
 ) -> SimulatedDiskCounters:
-    """Return the counters of an array based on its members' counters. A mirror writes all data to
-    each member but counts it once."""
+    """Return the counters of an array, based on the counters of its members. A mirror writes all
+    data to each member but counts the data once."""
     members = [disks[disk.name] for disk in array.members]
     total = SimulatedDiskCounters(*(sum(column) for column in zip(*members, strict=True)))
     one = members[0]
@@ -80,7 +80,7 @@ def _together(
 
 
 class SimulatedSlurm(Schedulers):
-    """Slurm with a single job, which has been allocated the last GPU and runs no processes."""
+    """Slurm with a single job, which has the last GPU allocated and runs no processes."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -91,7 +91,7 @@ class SimulatedSlurm(Schedulers):
 
 
 Content = str | int | Callable[[], str | int]
-"""File contents without the final newline, or a function that returns them."""
+"""Content of a file without the final newline, or a function that returns the content."""
 
 Tree = dict[str, Content]
 
@@ -109,7 +109,7 @@ def _below(folder: str, files: Mapping[str, Content]) -> Tree:
 
 
 def _sysfs(machine: Machine) -> Tree:
-    """Return the contents of files by path."""
+    """Return the contents of the /sys files, by path."""
     system, host = machine.system, machine.host_health
     files: Tree = {"/sys/class/dmi/id/product_name": system.product}
     for disk in system.disks:
@@ -141,8 +141,8 @@ def _sysfs(machine: Machine) -> Tree:
 
 
 def _unlisted(machine: Machine) -> Tree:
-    """Return the files that do not appear in directory listings: SMART data as reported by udisks2,
-    and the processes of the Fabric Manager and the kernel."""
+    """Return the files that are missing from directory listings: SMART data from udisks2, and the
+    processes of the Fabric Manager and the kernel."""
 
     def smart() -> str:
         broken = machine.host_health.failing_disks
@@ -178,8 +178,8 @@ def _ports(system: SystemModel) -> dict[int, str]:
 
 
 def _sysfs_links(machine: Machine) -> dict[str, str]:
-    """Return symbolic links by path: array members, and GPUs in the PCI device tree, which are
-    below a root port or below both ports of a switch."""
+    """Return the symbolic links by path: array members, and GPUs in the PCI device tree, where each
+    GPU is below a root port or below both ports of a switch."""
     ports = _ports(machine.system)
     found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
@@ -210,7 +210,7 @@ def _disk(machine: Machine, disk: DiskModel) -> Tree:
 
 
 def _array(machine: Machine, array: ArrayModel) -> Tree:
-    """Return the files of an array. A striped array has no file `degraded`, because it does not
+    """Return the files of an array. A striped array has no `degraded` file, because it does not
     survive the loss of a member."""
     health = machine.host_health
     first = next((a for a in machine.system.arrays if not a.striped), None)
@@ -257,8 +257,8 @@ def _hca(machine: Machine, hca: HcaModel) -> Tree:
 
 
 class SimulatedFiles(FileTree):
-    """/proc and /sys. Constant files are created once; process files follow the running
-    processes."""
+    """/proc and /sys. Constant files are created once, and process files are updated when processes
+    start or end."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -271,7 +271,7 @@ class SimulatedFiles(FileTree):
         self._links: Mapping[str, str] = _sysfs_links(machine)
         self._files: dict[str, procfs.Content] = {}
         self._folders: dict[str, set[str]] = {}
-        self._changes = -1  # process change count when the files were last listed
+        self._changes = -1  # number of process changes at the last listing of the files
 
     def read(self, path: str) -> str:
         with self._machine.lock:

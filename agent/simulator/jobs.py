@@ -1,4 +1,4 @@
-"""The processes of the host: a launcher and a trainer per GPU with its data loaders, or servers."""
+"""The processes on the host: a launcher, and per GPU either a trainer with loaders or a server."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agent.simulator.meter import CounterMeter
 
 FIRST_PID = 20_000
 STATE_INTERVAL = 0.05
-"""Minimum seconds between two reads that may find a thread in different states."""
+"""Minimum time in seconds between two reads that can find a thread in different states."""
 
 RESTING_THREAD = ThreadLoad()
 GOLDEN_RATIO = 0.6180339887498949
@@ -40,7 +40,7 @@ class SimulatedThread:
 
 @dataclass(slots=True)
 class SimulatedProcess:
-    """A process; the ID of its first thread equals the PID."""
+    """A process; the ID of its first thread is the PID."""
 
     pid: int
     parent: int
@@ -49,7 +49,7 @@ class SimulatedProcess:
     command: tuple[str, ...]
     threads: tuple[SimulatedThread, ...]
     started: float
-    rank: int | None = None  # rank in the job, as set in the environment
+    rank: int | None = None  # rank in the job, from the environment
     stopped: bool = False  # by a signal
     uid: int = USER
 
@@ -59,7 +59,7 @@ class SimulatedProcess:
 
 
 class StorageRates(NamedTuple):
-    """Bytes per second that all processes read and write, and the read rate of local disks."""
+    """Bytes per second that all processes read and write, and the part read from local disks."""
 
     read: float = 0.0
     written: float = 0.0
@@ -67,7 +67,7 @@ class StorageRates(NamedTuple):
 
 
 class ProcessTeam(NamedTuple):
-    """The processes that feed a GPU."""
+    """The processes that supply a GPU with work."""
 
     gpu: int
     trainer: SimulatedProcess
@@ -80,8 +80,8 @@ class ProcessTeam(NamedTuple):
 
 class SimulatedJobs:
     """All processes. The meter counts `cpu:TID` and `queued:TID` in seconds, and `read:PID` and
-    `written:PID` in bytes. `cgroup:read` and `cgroup:written` are the disk bytes of all processes,
-    including processes that have ended."""
+    `written:PID` in bytes. `cgroup:read` and `cgroup:written` count the disk bytes of all
+    processes, including processes that have ended."""
 
     def __init__(self) -> None:
         self.processes: dict[int, SimulatedProcess] = {}
@@ -102,7 +102,7 @@ class SimulatedJobs:
             members = [process for team in self.teams for process in team.members]
             for pid in {p.pid for p in members} | {t.trainer.parent for t in self.teams}:
                 self.end(pid)
-            for process in members:  # includes processes that have ended
+            for process in members:  # even if they have ended
                 self.meter.forget(process.counters())
             self.teams = []
             self._start_all(now, gpus, job)
@@ -137,8 +137,8 @@ class SimulatedJobs:
         *,
         leads: bool = False,
     ) -> SimulatedProcess:
-        """Start a process. `threads` are the thread names; an empty name means the process name.
-        With `leads`, the process leads a new session, like a torchelastic rank."""
+        """Start a process. `threads` contains thread names; an empty name means the process name.
+        If `leads` is true, the process starts a new session, like a torchelastic rank."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

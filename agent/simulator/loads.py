@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 STEP = 0.23
-"""Seconds per training step on an H100. A second is not a multiple of it, so that reads at
+"""Seconds per training step on an H100. A second is not a multiple of this value, so reads at
 intervals of a second encounter all phases."""
 
 
@@ -17,7 +17,7 @@ class GpuLoad(Struct, frozen=True):
     """GPU load during a phase of a step."""
 
     power: float  # share of the power limit
-    activity: float = 0.0  # share of time that a kernel is running
+    activity: float = 0.0  # share of time for which a kernel runs
     sm: float = 0.0
     occupancy: float = 0.0
     tensor: float = 0.0
@@ -26,7 +26,7 @@ class GpuLoad(Struct, frozen=True):
     receive: float = 0.0  # PCIe payload, as a share of the slot limit
     transmit: float = 0.0
     nvlink: float = 0.0  # wire traffic in each direction, as a share of nominal link speed
-    copies: float = 0.0  # NVML utilization if only copy engines are running
+    copies: float = 0.0  # NVML utilization if only copy engines run
 
     @property
     def utilisation(self) -> float:
@@ -53,26 +53,26 @@ class GpuWork(Struct, frozen=True):
 
 
 class ThreadLoad(Struct, frozen=True):
-    """Load of a thread, which sleeps the rest of the time."""
+    """Load of a thread, which sleeps for the rest of the time."""
 
     cores: float = 0.0  # CPU cores used
-    queued: float = 0.0  # share of time that the thread is runnable but has no CPU
+    queued: float = 0.0  # share of time for which the thread is runnable but has no CPU
     blocked: float = 0.0  # share of time in uninterruptible sleep, waiting for a disk
     name: str = ""  # thread name, if different from the process name
 
 
 class SimulatedJob(Struct, frozen=True):
-    """The processes on a GPU: a trainer with its threads, and single-threaded data loaders."""
+    """The processes for a GPU: a trainer with its threads, and single-threaded data loaders."""
 
-    threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first is the main thread
+    threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first thread is the main thread
     loaders: int = 0
     loader: ThreadLoad = ThreadLoad()
     waiting: int | None = None  # the rank whose processes sleep because they wait for input
-    alone: bool = False  # each GPU has a separate server instead of a rank of a shared job
+    alone: bool = False  # each GPU has its own server instead of a rank of a shared job
 
 
 class HostLoad(Struct, frozen=True):
-    """Load of the host in addition to the job processes."""
+    """Load of the host beyond the processes of the job."""
 
     disk: float = 0.0  # reads from the data array
     written: float = 0.0  # writes to the data array, as a share of its read capacity
@@ -84,8 +84,8 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of GPUs by index (the last item also applies to all further GPUs), of their job, and
-    of the host, and its duration in `seconds`."""
+    """The work of GPUs by index (the last item also applies to all GPUs with a higher index), of
+    their job, and of the host, and the duration in `seconds`."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()
@@ -97,7 +97,7 @@ class ScenarioLoad(Struct, frozen=True):
 
 
 def _server(number: int) -> dict[str, Any]:
-    """Return a server that handles a request of 0.12 s about every 10 s at irregular intervals."""
+    """Return a server that handles a 0.12 s request about every 10 s, at irregular intervals."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
     phases = [p for s in pauses for p in ((s / length, "rest"), (0.12 / length, "answer"))]
@@ -106,7 +106,7 @@ def _server(number: int) -> dict[str, Any]:
 
 def _scenarios(tables: dict[str, Any]) -> dict[str, tuple[ScenarioLoad, ...]]:
     phases = tables["phases"]
-    phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request has few tokens
+    phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request contains few tokens
     works = tables["works"] | {f"server-{number}": _server(number) for number in range(8)}
     for work in works.values():
         work["phases"] = [(share, phases[name]) for share, name in work["phases"]]

@@ -1,4 +1,4 @@
-"""A simulated machine: its time and its scenario player."""
+"""A simulated machine with a clock, on which a scenario runs."""
 
 import threading
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from agent.simulator.state import MachineState
 
 
 class Machine(MachineState):
-    """A machine that plays a scenario. Every query advances it to the current clock time. Counters
-    need no updates, so only scenarios and faults have to catch up."""
+    """A machine on which a scenario runs. Every query advances the machine to the current clock
+    time. Counters need no updates, so only scenarios and faults are applied at that point."""
 
     def __init__(self, system: SystemModel, driver: str, scenario: str, clock: Clock) -> None:
         super().__init__(system, driver)

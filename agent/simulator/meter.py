@@ -1,4 +1,4 @@
-"""Counters that grow at known rates or in steps and need no updates to be exact at any time."""
+"""Counters that grow at known rates or in steps, so they are exact at any time without updates."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ def noise(number: int, series: int = 0) -> float:
 
 
 class CounterMeter:
-    """Totals by name, each of which grows at a constant rate per second since the last `flow`."""
+    """Totals by name; since the last `flow`, each total grows at a constant rate per second."""
 
     def __init__(self) -> None:
         self.totals: dict[str, float] = {}
@@ -31,7 +31,7 @@ class CounterMeter:
         self.rates = dict(rates)
 
     def read(self, name: str, now: float) -> float:
-        """Return the total at `now`; 0 for an unknown name."""
+        """Return the total of `name` at `now`; 0 if the name is unknown."""
         rate = self.rates.get(name, 0.0)
         return self.totals.get(name, 0.0) + rate * (now - self._since)
 
@@ -45,7 +45,7 @@ class CounterMeter:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds of history to keep, longer than any driver buffer."""
+"""Seconds of history to keep, more than the time span of any driver buffer."""
 
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
@@ -68,14 +68,14 @@ class StepRates:
         self._step = self._ends[-1]
         self._begins = (0.0, *self._ends)
         self._last = len(durations) - 1
-        self._present = (0.0, 0.0)  # Start and end of the step that was last queried
+        self._present = (0.0, 0.0)  # Start and end of the most recently queried step
 
         self._courses: dict[str, tuple[Sequence[float], Sequence[float]]] = {
             name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
             for name, of_phases in rates.items()
         }
         """Rates in each phase, and totals at the start of each phase and at the end of the step, by
-        name."""
+        counter name."""
 
         self.names = dict.fromkeys(rates)
 
@@ -107,12 +107,12 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Jitter of a step, cached because the GPUs of a job and many reads request the same steps."""
+"""Jitter of a step; cached because the GPUs of a job and repeated reads use the same steps."""
 
 
 class _Span(NamedTuple):
-    """Rates from `since` (s) on. `origin` is the start time of a step, and `base` contains the
-    totals at `since` minus the counts of the steps from `origin` to `since`."""
+    """Rates since time `since` (s). `origin` is the start time of a step, and `base` contains the
+    totals at `since` minus the increases in the steps from `origin` to `since`."""
 
     since: float
     base: Mapping[str, float]
@@ -122,7 +122,7 @@ class _Span(NamedTuple):
 
 
 class StepMeter:
-    """Totals by name, which grow at the constant rates of `steady` or by the phases of `steps`."""
+    """Totals by name, which grow at the constant rates in `steady` or by the phases in `steps`."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -138,8 +138,8 @@ class StepMeter:
         self._spans.append(_Span(now, base, steady, steps, origin))
 
     def read(self, name: str, at: float) -> float:
-        """Return the total at `at`, which may be up to 20 s ago; 0 for an unknown name. The first
-        rates also apply to the time before them."""
+        """Return the total of `name` at time `at`, up to 20 s ago; 0 if the name is unknown. The
+        first rates also apply to earlier times."""
         return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:
@@ -153,7 +153,7 @@ class StepMeter:
         return dict(zip(names, self.read_all(names, at), strict=True))
 
     def read_all(self, names: Iterable[str], at: float) -> list[float]:
-        """Return the totals of several names at `at`."""
+        """Return the totals of several names at time `at`."""
         since, base, steady, steps, origin = self._span(at)
         place, seconds, found = steps.place(at - origin), at - since, []
         for name in names:

@@ -1,7 +1,7 @@
-"""MIG: a GPU with three instances that have separate processes and handles with few functions.
+"""MIG: a GPU with three instances that have their own processes and support few functions.
 
-`driver` defines which calls the whole GPU refuses in MIG mode. Only root can read the memory and
-processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
+`driver` defines the calls that are refused for the whole GPU in MIG mode. Only root can read the
+memory and processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
 nvmlDeviceGetComputeRunningProcesses; nvidia-smi 535 reports N/A to other users, NVIDIA/DCGM issue
 152). Instance numbers and shares are based on
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
@@ -19,14 +19,14 @@ from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
 FIRST_HANDLE = HANDLES + 0x8000
-"""Address of the first MIG device handle; each GPU has room for seven handles."""
+"""Address of the first MIG device handle; seven handles are reserved for each GPU."""
 
 MOST_INSTANCES = 7
 GIB = 1 << 30
 
 
 class Profile(NamedTuple):
-    """Number of an instance, its slices out of seven, and its share of memory in eighths."""
+    """Number of an instance, its number of slices (out of seven), and its memory in eighths."""
 
     number: int
     slices: int
@@ -37,8 +37,8 @@ PROFILES = (Profile(2, 3, 4), Profile(3, 2, 2), Profile(9, 1, 1))
 
 
 def profile_name(memory: int, slices: int, eighths: int) -> str:
-    """Return the profile name on a GPU with `memory` bytes. The GPU's memory is rounded up to GiB,
-    and the share is rounded to the nearest GiB (NVIDIA/go-nvlib,
+    """Return the profile name on a GPU with `memory` bytes. The memory of the GPU is rounded up to
+    GiB, and the instance's share is rounded to the nearest GiB (NVIDIA/go-nvlib,
     pkg/nvlib/device/mig_profile.go)."""
     gigabytes = -(-memory // GIB)
     return f"{slices}g.{(gigabytes * eighths + 4) // 8}gb"
@@ -46,7 +46,7 @@ def profile_name(memory: int, slices: int, eighths: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """A GPU instance with a single compute instance and every third process of the GPU."""
+    """A GPU instance with a single compute instance and a third of the GPU's processes."""
 
     gpu: SimulatedGpu
     place: int
@@ -67,7 +67,7 @@ class SimulatedInstance:
 
     @property
     def name(self) -> str:
-        """The device name, including the profile name based on slices and memory."""
+        """The device name, which includes the profile name based on slices and memory."""
         _, slices, eighths = self.profile
         model = self.gpu.model
         return f"NVIDIA {model.name} MIG {profile_name(model.memory, slices, eighths)}"
@@ -92,7 +92,7 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 def instance_behind(
     nvml: Any, function: str, since: Driver, handle: Any
 ) -> SimulatedInstance | None:
-    """Return the instance of a handle; None if the handle does not belong to a MIG device."""
+    """Return the instance that a handle refers to; None if it is not a MIG device handle."""
     address = address_of(handle)
     index, place = divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     if address < FIRST_HANDLE or index >= len(nvml.machine.gpus):
@@ -103,7 +103,7 @@ def instance_behind(
         refuse(driver.GPU_IS_LOST)
     with nvml.machine.lock:
         there = instances(gpu)
-    # Either MIG was disabled, or the function does not accept instance handles.
+    # Either MIG has been disabled, or the function does not accept instance handles.
     known = place < len(there) and function.removeprefix("nvmlDeviceGet") in OF_INSTANCE
     return there[place] if known else refuse(driver.INVALID_ARGUMENT)
 

@@ -1,6 +1,5 @@
-"""The simulated GPUs and systems, with a file for each in `gpus/` or `systems/`.
-
-This module does not use the agent's specs, because they are tested against its values."""
+"""The simulated GPUs and systems, each defined by a file in `gpus/` or `systems/`. This module does
+not use the agent's specs, because they are tested against its values."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 
 
 _LANES = (0.25e9, 0.5e9, 1e9 * 128 / 130, 2e9 * 128 / 130, 3.93846e9, 7.375e9)
 PCIE_LANE = dict(enumerate(_LANES, 1))
-"""Bytes per second, lane, and direction after line coding, by PCIe generation."""
+"""Bytes per second per lane and direction, after line coding, by PCIe generation."""
 
 
 class ClockModel(Struct, frozen=True):
@@ -31,7 +30,7 @@ class ClockModel(Struct, frozen=True):
 
 
 class TemperatureThresholds(Struct, frozen=True):
-    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`; None means not supported."""
+    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`; None if not supported."""
 
     shutdown: int
     slowdown: int
@@ -40,7 +39,7 @@ class TemperatureThresholds(Struct, frozen=True):
 
 
 class LinkModel(Struct, frozen=True):
-    """NVLinks of a GPU: their number, and the nominal bytes/s per link and direction."""
+    """The number of NVLinks of a GPU, and their nominal speed in bytes/s per direction."""
 
     number: int
     speed: float
@@ -57,14 +56,14 @@ class GpuModel(Struct, frozen=True):
     power_limit: float
     power_update: float  # update interval of the power sensor (s)
     power_window: float  # averaging window of the power sensor (s)
-    pace: float  # duration of a training step relative to an H100
+    pace: float  # duration of a training step, relative to an H100
     clocks: ClockModel
     thresholds: TemperatureThresholds
     pcie_generation: int
     reserved: int = 0  # memory reserved by the driver
     links: LinkModel | None = None
     lanes: int = 16  # PCIe lanes; 1 without a slot, because the driver reports a placeholder
-    shared_memory: bool = False  # with the host; the driver reports no size and no power limit
+    shared_memory: bool = False  # with the host, so the driver reports no size or power limit
     datacentre: bool = True  # has a serial number and ECC, unlike GeForce and TITAN
     prefixed_since: float = inf  # first driver branch that prefixes the name with "NVIDIA "
 
@@ -121,7 +120,7 @@ class NicModel(NamedTuple):
 
 
 class HcaModel(NamedTuple):
-    """An InfiniBand port, with its rate as formatted by the kernel and a lower fallback rate."""
+    """An InfiniBand port, its rate as formatted by the kernel, and a lower rate for faults."""
 
     name: str
     rate: str
@@ -137,18 +136,18 @@ class SystemModel:
     vendor: str
     model: GpuModel
     buses: tuple[int, ...]  # PCI bus of each GPU, plus 256 times its domain
-    cpus: int  # number of logical CPUs
+    cpus: int  # number of CPUs
     disks: tuple[DiskModel, ...]
     nics: tuple[NicModel, ...]
     drivers: tuple[int, int]  # first and last supported branch
     driver: str  # default version
-    data: str  # disk or array that holds the training data
+    data: str  # disk or array with the training data
     arrays: tuple[ArrayModel, ...] = ()
     hcas: tuple[HcaModel, ...] = ()
     graph: Graph = field(default_factory=dict)
     switched: bool = False  # NVLinks end at NVSwitches
-    rack: bool = False  # a rack tray
-    nvswitches: int = 0  # NVSwitches that the driver of this machine sees
+    rack: bool = False  # true for a rack tray
+    nvswitches: int = 0  # number of NVSwitches visible to the driver
     per_pcie_switch: int = 0  # GPUs that share a PCIe switch uplink; 0 if they share none
 
     @property
@@ -161,7 +160,7 @@ class SystemModel:
 
     @property
     def chassis(self) -> bool:
-        """Whether this is a DGX with several GPUs, which has sensors and ports with known rates."""
+        """Whether the machine is a DGX with several GPUs, sensors, and ports with known rates."""
         return self.dgx and self.gpus > 1
 
     @property
@@ -203,4 +202,4 @@ ALL: Mapping[str, SystemModel] = {
         map(_system, (FOLDER / "systems").glob("*.toml")),
         key=lambda one: (not one.dgx, one.model.architecture, one.name),
     )
-}  # DGX systems first, each group ordered from the oldest GPUs to the newest
+}  # DGX systems first, and oldest GPUs first within each group

@@ -1,4 +1,4 @@
-"""The simulated NVML: an object with pynvml's functions, constants, structs, and errors."""
+"""The simulated NVML: an object with pynvml's functions, constants, structures, and errors."""
 
 import inspect
 import time
@@ -23,15 +23,15 @@ from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 
 SETS = 0x6000_0000  # Address before the first event set
-NAP = 0.02  # s, interval for checking whether a hung driver has recovered
-GLANCE = 0.05  # s, interval for checking an event set during a wait
-FROZEN_WAIT = 0.01  # s, maximum wait in wall-clock time with a simulated clock
+NAP = 0.02  # s, interval at which a wait checks whether the driver still hangs
+GLANCE = 0.05  # s, interval at which a wait checks an event set
+FROZEN_WAIT = 0.01  # s, maximum wall-clock time of a wait with a simulated clock
 XID_EVENT = 0x8
 NO_INSTANCE = 0xFFFFFFFF
 
 
 class EventSet:
-    """GPUs registered for XID errors, and the errors received since."""
+    """GPUs that are registered for XID errors, and the errors received since registration."""
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
@@ -73,7 +73,7 @@ CALLS: dict[str, Call] = {
         lambda nvml, gpu, _, events: _find(nvml, events).gpus.add(gpu.index)
     ),
 }
-"""All functions without a method in `SimulatedNvml`."""
+"""All functions that are not methods of `SimulatedNvml`."""
 
 
 class SimulatedNvml:
@@ -83,12 +83,12 @@ class SimulatedNvml:
         self.machine = machine
         self.real_time = isinstance(machine.clock, SystemClock)
         self.handed_out = self._users = 0
-        self._generation = -1  # driver generation when NVML was initialized
+        self._generation = -1  # driver generation at the NVML initialization
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
-        """Return the numbers of open connections (which prevent the driver from being unloaded),
-        event sets, and GPM samples."""
+        """Return the number of open connections (which prevent the driver from being unloaded), the
+        number of event sets, and the number of GPM samples."""
         return self._connections, len(self.sets), len(self.samples)
 
     def _forget(self) -> None:
@@ -116,7 +116,7 @@ class SimulatedNvml:
         self._users -= 1
 
     def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
-        """Check all conditions that do not depend on the GPU model."""
+        """Check all conditions that do not depend on the GPU model, and raise NVML errors."""
         self.machine.advance()
         if self.machine.driver.numbers < since:
             refuse(driver.FUNCTION_NOT_FOUND)
@@ -167,8 +167,8 @@ class SimulatedNvml:
         return [*super().__dir__(), *CALLS]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a simulated function, or a constant, struct, or error of pynvml. Other pynvml
-        functions are not returned because they would call a real driver."""
+        """Return a simulated function, or a constant, structure, or error of pynvml. Other pynvml
+        functions would call a real driver, so they are not available."""
         if name in CALLS:
             return partial(self._ask, name)
         found = getattr(pynvml, name, None)
@@ -217,8 +217,8 @@ class SimulatedNvml:
         return gpu
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """Delay a call to a slow GPU by its number of wall-clock seconds. With a clock that does
-        not advance by itself, the call fails instead."""
+        """Delay a call to a slow GPU by the GPU's delay in wall-clock seconds. With a clock that
+        does not advance on its own, the call fails instead."""
         over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:

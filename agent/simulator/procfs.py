@@ -1,4 +1,4 @@
-"""/proc and /sys/fs/cgroup of the simulated host, with its processes and their threads."""
+"""/proc and /sys/fs/cgroup on the simulated host, including its processes and their threads."""
 
 import re
 from collections.abc import Callable
@@ -22,7 +22,7 @@ SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=
 
 
 def proc_tree(machine: Machine) -> dict[str, Content]:
-    """Return the contents of all files that do not belong to processes, by path."""
+    """Return the contents of all files that are not about a process, by path."""
     return {
         **{
             f"/proc/driver/nvidia/gpus/{address(gpu.bus)}/information": partial(
@@ -45,8 +45,8 @@ def lines(*rows: str) -> str:
 
 
 def pressure_file(machine: Machine, resource: str) -> Content:
-    """Return a pressure file. The host and the job's cgroup have the same pressure, because only
-    the job uses the host."""
+    """Return the content of a pressure file. The pressure is the same for the host and the job's
+    cgroup, because only the job uses the host."""
 
     def content() -> str:
         totals = {k: machine.traffic.read(f"{resource}:{k}", machine.now) for k in PRESSURE_KINDS}
@@ -83,14 +83,14 @@ ThreadFile = Callable[[Machine, SimulatedProcess, SimulatedThread], str]
 
 
 def process_tree(machine: Machine) -> dict[str, Content]:
-    """Return the contents of the files of all processes and threads, by path."""
+    """Return the contents of the files about all processes and threads, by path."""
     tree: dict[str, Content] = {}
     below: dict[int, list[str]] = {}
     for process in machine.jobs.processes.values():
         below.setdefault(process.parent, []).append(str(process.pid))
     for process in machine.jobs.processes.values():
         folder = f"/proc/{process.pid}"
-        for thread in process.threads:  # the main thread has forked all children
+        for thread in process.threads:  # children belong to the main thread, which forked them
             children = below.get(process.pid, ()) if thread is process.threads[0] else ()
             tree[f"{folder}/task/{thread.number}/children"] = partial(" ".join, children)
             for name, of_thread in THREAD_FILES.items():
@@ -109,7 +109,7 @@ def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) 
 def _stat(
     machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
 ) -> str:
-    """Return the 52 fields of proc(5); fields that are not simulated are 0."""
+    """Return the 52 fields described in proc(5); fields that are not simulated are 0."""
     seconds = _seconds(machine, "cpu", threads)
     user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
     system = int(seconds * TICKS_PER_SECOND) - user
@@ -122,7 +122,7 @@ def _stat(
 
 
 def _schedstat(machine: Machine, _: SimulatedProcess, thread: SimulatedThread) -> str:
-    """Return the nanoseconds on a CPU, the nanoseconds waiting for a CPU, and 0 time slices."""
+    """Return the nanoseconds spent on a CPU and waiting for a CPU, and 0 time slices."""
     ran, queued = (_seconds(machine, part, (thread,)) for part in ("cpu", "queued"))
     return f"{int(ran * NS)} {int(queued * NS)} 0\n"
 
@@ -140,7 +140,7 @@ def _io(machine: Machine, process: SimulatedProcess) -> str:
 
 
 def _net_dev(machine: Machine, _: SimulatedProcess) -> str:
-    """Return the host's interfaces, because no process has a separate network namespace."""
+    """Return the host's interfaces, because all processes share the host's network namespace."""
     rows = ["    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"]
     for nic in machine.system.nics:
         received, sent = (
@@ -166,11 +166,11 @@ PROCESS_FILES: dict[str, ProcessFile] = {
     "io": _io,
     "net/dev": _net_dev,
 }
-"""The files of a process; `stat` includes the CPU time of all its threads."""
+"""The files of a process; `stat` includes the CPU time of all threads of the process."""
 
 
 def cgroup_tree(machine: Machine) -> dict[str, Content]:
-    """Return the contents of the job's cgroup files by path. The cgroup contains only the job."""
+    """Return the contents of the cgroup files by path. The cgroup contains only the job."""
     return {
         f"/sys/fs/cgroup{CGROUP}/{name}": content
         for name, content in {
@@ -183,7 +183,7 @@ def cgroup_tree(machine: Machine) -> dict[str, Content]:
 
 
 def _io_stat(machine: Machine) -> str:
-    """Return a line for each data disk and for the array that consists of them."""
+    """Return a line for each data disk, and a line for the array of these disks, if any."""
     read, written = (
         int(machine.jobs.meter.read(f"cgroup:{flow}", machine.now)) for flow in ("read", "written")
     )

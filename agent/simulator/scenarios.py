@@ -1,9 +1,9 @@
-"""The scenarios and single faults: the systems that support each, and the breakages.
+"""The scenarios and single faults, the systems that support each of them, and their effects.
 
-README.md in this folder lists the affected GPUs. Only fleet nodes play waits-for-node, which waits
-in each step for another node of its job, and slow-node, which is the other node. A fault is played
-with training, or combined with a scenario and other faults, as in
-`training+ecc-rising+raid-degraded`. `xid-79`, for example, is a fault with XID 79.
+README.md in this folder lists the affected GPUs. Only fleet nodes run waits-for-node, in which the
+node waits in each step for another node of its job, and slow-node, in which it is that other node.
+A fault runs together with training, or is combined with a scenario and other faults, as in
+`training+ecc-rising+raid-degraded`. For example, `xid-79` is a fault with XID 79.
 
 After each fault, the machine updates its counter rates (`MachineState.apply`).
 """
@@ -25,11 +25,11 @@ from agent.simulator.models import HOPPER, VOLTA, SystemModel
 from agent.simulator.state import MachineState
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
-"""Name of the tour, the seconds that it plays each scenario, which suffice for a verdict, and the
-seconds of training between scenarios."""
+"""Name of the tour, the seconds for which each of its scenarios runs (enough time for a verdict),
+and the seconds of training between scenarios."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Scenarios for a machine in a multi-node job, which only fleets play."""
+"""Scenarios for a machine in a multi-node job, which run only in fleets."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
@@ -37,7 +37,7 @@ Strike = Callable[[MachineState], None]
 
 
 class Need(NamedTuple):
-    """A scenario requirement: its description and a predicate."""
+    """A requirement of a scenario: its description, and a function that checks a system."""
 
     words: str
     met: Callable[[SystemModel], bool]
@@ -71,8 +71,8 @@ NEEDS = {
 
 
 class Breakage(Struct, frozen=True):
-    """A row of scenarios.toml. The fault strikes `at` seconds after the start of the scenario, and
-    repeats at intervals of `every` seconds if that is not 0. Some scenarios have no fault."""
+    """A row of scenarios.toml. The fault occurs `at` seconds after the scenario starts, and repeats
+    at intervals of `every` seconds if that is not 0. Some scenarios have no fault."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
@@ -93,7 +93,7 @@ class Breakage(Struct, frozen=True):
 
 
 def _part(machine: MachineState, path: str) -> Any:
-    """Return the part of a machine at a path such as `gpus.0.health`."""
+    """Return the part of a machine at a path, such as `gpus.0.health`."""
     found: Any = machine
     for name in path.split("."):
         found = found[int(name)] if name.isdecimal() else getattr(found, name)
@@ -120,14 +120,14 @@ def _fault(name: str) -> Breakage | None:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """Return the scenarios and faults that a name combines; empty for an unknown name."""
+    """Return the scenarios and faults combined in a name; empty if the name is unknown."""
     names = tuple(name.split("+"))
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """Return a description of the scenario requirements that the system does not meet, or an empty
-    string if it meets all."""
+    """Return a description of the requirements of a scenario that the system does not meet, or an
+    empty string if the system meets all of them."""
     needs = [NEEDS[fault.needs] for part in parts(scenario) if (fault := _fault(part))]
     return " and ".join(need.words for need in needs if not need.met(system))
 
@@ -138,7 +138,7 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
     """Return the scenarios of the tour with their durations in seconds. Training follows each
-    except `idle`, because the held GPUs of the next scenario must have no previous work."""
+    scenario but `idle`, because the held GPUs of the next scenario must have no previous work."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):
@@ -149,7 +149,7 @@ def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
 
 
 def playing(system: SystemModel, name: str, elapsed: float) -> str:
-    """Return the scenario that plays after `elapsed` seconds, with the next scenario of a tour."""
+    """Return the scenario that runs after `elapsed` seconds; in a tour, also the next scenario."""
     if name != TOUR:
         return name
     tour = stops(system)
@@ -164,11 +164,11 @@ def playing(system: SystemModel, name: str, elapsed: float) -> str:
 SLACK = 1e-9  # s, tolerance for floating-point errors when comparing times
 
 Change = tuple[float, str | ScenarioLoad | Strike]
-"""Time of a change (s), and the scenario, part of a scenario, or fault that starts."""
+"""Time of a change (s), and the scenario, part of a scenario, or fault that begins."""
 
 
 def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
-    """Return the changes of a scenario, or of all scenarios of the tour, in time order."""
+    """Return the changes of a scenario, or of all scenarios of the tour, in order of time."""
     if name != TOUR:
         return _course(name, begin, inf)
     begins = accumulate((seconds for _, seconds in cycle(stops(system))), initial=begin)
@@ -177,7 +177,7 @@ def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
 
 
 def _course(name: str, begin: float, end: float) -> Iterator[Change]:
-    """Yield the changes of a scenario until `end` (s): its repeating parts, and its faults."""
+    """Yield the changes of a scenario until `end` (s): its repeated parts and its faults."""
     loads = parts_of(parts(name)[0])
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]

@@ -1,4 +1,4 @@
-"""State of a simulated machine: its parts, and the faults that affect them."""
+"""State of a simulated machine: its parts and the faults that affect them."""
 
 from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu, wire
@@ -33,7 +33,7 @@ class MachineState:
         self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
 
     def lose(self, index: int) -> None:
-        """Make a GPU fall off the bus; links to it go down."""
+        """Make a GPU fall off the bus, and take down all links to that GPU."""
         bus = address(self.gpus[index].bus)
         self.kernel_log.write(f"NVRM: GPU {bus}: GPU has fallen off the bus.")
         self.driver.xid(index, LOST_XID)
@@ -42,21 +42,21 @@ class MachineState:
             gpu.cut_peers.add(index)
 
     def lose_third(self) -> None:
-        """Lose the third GPU, or the last if there are fewer than three."""
+        """Lose the third GPU, or the last GPU if there are fewer than three."""
         self.lose(min(2, len(self.gpus) - 1))
 
     def halve_width(self) -> None:
         self.gpus[0].width //= 2
 
     def mark_disk(self, part: str) -> None:
-        """Add the first disk to the `part` set of the host's health."""
+        """Add the first disk to the set `part` of the host's health."""
         getattr(self.host_health, part).add(self.system.disks[0].name)
 
     def fatal_xid(self) -> None:
         self.xid(48 if self.system.model.datacentre else 62)
 
     def cut_link(self, index: int, number: int) -> None:
-        """Take a link down, at both ends if both are GPUs."""
+        """Take a link down; if the peer is also a GPU, take down both ends."""
         link = self.gpus[index].links[number]
         link.cut = True
         if link.peer is not None and link.peer_link is not None:
@@ -77,7 +77,7 @@ class MachineState:
         gpu.health.recovery = int(not older)
 
     def end_fabric(self) -> None:
-        """Stop the Fabric Manager, without which no GPU can join the fabric."""
+        """Stop the Fabric Manager, without which GPUs cannot join the fabric."""
         self.host_health.fabric_service = False
         for gpu in self.gpus:
             gpu.health.fabric_state = 2
@@ -88,7 +88,7 @@ class MachineState:
         self.host_health.dead_disks.add(array.members[-1].name)
 
     def flap(self) -> None:
-        """Take the first InfiniBand port down, or up again if it is down."""
+        """Take the first InfiniBand port down, or bring it up if it is down."""
         self.host_health.port_down = not self.host_health.port_down
         if self.host_health.port_down:
             self.traffic.meter.add(f"link_downed:{self.system.hcas[0].name}", 1.0)

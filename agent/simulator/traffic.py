@@ -1,4 +1,4 @@
-"""The host's counters: disks, NICs, InfiniBand ports, CPU time, and pressure."""
+"""The host's counters for disks, NICs, InfiniBand ports, CPU time, and pressure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from agent.simulator.models import HcaModel, NicModel, SystemModel
 BACKGROUND = 0.01  # Share of every CPU used by the system itself
 
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # Bytes per second on disks without training data
-QUIET_BUSY = 0.001  # Share of time that a disk is busy with background I/O
+QUIET_BUSY = 0.001  # Share of time for which a disk is busy with background I/O
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
 """Counters of every disk at the start of the simulation."""
 
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
 WORD = 4  # bytes per unit of the InfiniBand data counters
-TICKS = 1e6  # port_xmit_wait per second, scaled by the load above 90 %
+TICKS = 1e6  # increase of port_xmit_wait per second, times the load above 90 %
 PRESSURE_KINDS = ("some", "full")
 
 
 @dataclass(slots=True)
 class HostHealth:
-    """Health of the host, except its GPUs."""
+    """Health of the host, excluding its GPUs."""
 
     fabric_service: bool = True
     dead_disks: set[str] = field(default_factory=set)
@@ -41,7 +41,7 @@ class HostHealth:
 
 
 class SimulatedTraffic:
-    """Host traffic: disk and port bytes, CPU time, and wait time."""
+    """Host traffic: bytes of disks and ports, CPU time, and stall time."""
 
     def __init__(self, system: SystemModel) -> None:
         self.system = system
@@ -53,8 +53,8 @@ class SimulatedTraffic:
                 self.meter.add(f"{flow}:{disk.name}", amount)
 
     def read(self, name: str, now: float) -> float:
-        """Return a counter at `now`, for example `read:sda`, `recv:eno1`, and `xmit:mlx5_0` in
-        bytes, `busy:sda` and `cpu:user` in seconds, or `io:some` in microseconds."""
+        """Return a counter at `now`. For example, `read:sda`, `recv:eno1`, and `xmit:mlx5_0` are in
+        bytes, `busy:sda` and `cpu:user` in seconds, and `io:some` in microseconds."""
         return self.meter.read(name, now)
 
     def storage(self) -> StorageRates:
