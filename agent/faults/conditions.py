@@ -1,10 +1,10 @@
-"""Conditions: the subset of PromQL that the agent also evaluates, on its own samples and windows. A
-rule contains the text of a condition unchanged; the agent parses each condition once.
+"""Conditions: the subset of PromQL that the agent also evaluates, on its own samples and windows.
+Rules contain the text of a condition unchanged. The agent parses each condition once.
 
-The agent knows a single machine, so its rows have no target labels, and a join on target labels
-only matches all rows. `increase` and `changes` are sums from `windows.py`; `last_over_time` and
-`max_over_time` are 1 for a series that was above 0 within the window. In a comparison, numbers must
-be on the right.
+The agent monitors a single machine, so its rows have no target labels, and a join on target labels
+alone matches all rows. `increase` and `changes` are sums from `windows.py`. `last_over_time` and
+`max_over_time` are 1 for a series that was above 0 within the window. In a comparison, the number
+must be on the right.
 """
 
 import math
@@ -20,7 +20,7 @@ from agent.faults.promql import seconds
 from agent.faults.windows import Ask, Counted, FaultSamples
 
 Row = frozenset[tuple[str, str]]
-"""The labels of a series, without target labels."""
+"""The labels of a series, excluding target labels."""
 
 Vector = Mapping[Row, float]
 
@@ -31,7 +31,7 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An expression over series, with the inputs that it needs."""
+    """An expression over series, and the inputs that it requires."""
 
     rows: Callable[[FaultSamples], Vector]
     asks: frozenset[Ask] = frozenset()
@@ -39,7 +39,7 @@ class Condition:
 
 
 Records = Callable[[str], Condition | None]
-"""Lookup of a recording rule's condition by name."""
+"""Function that returns the condition of a recording rule, by name."""
 
 
 def condition(text: str, records: Records = lambda _: None) -> Condition:
@@ -54,8 +54,8 @@ def condition(text: str, records: Records = lambda _: None) -> Condition:
 
 
 class _Match(NamedTuple):
-    """The labels that match the rows of two operands: `on`, or all labels except `ignoring`.
-    `copied` labels come from the right operand."""
+    """The labels by which the rows of two operands are matched: `on`, or all labels except
+    `ignoring`. The labels in `copied` come from the right operand."""
 
     on: tuple[str, ...] | None = None
     ignoring: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
 BINDING = {
     sign: strength for strength, signs in enumerate(WEAKEST_FIRST, 1) for sign in signs.split()
 }
-"""Precedence of each operator; higher numbers bind more tightly."""
+"""Precedence of each operator; operators with higher numbers bind more tightly."""
 
 AGGREGATIONS: Mapping[str, Callable[[list[float]], float]] = {
     "sum": sum,
@@ -120,7 +120,7 @@ OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
     "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
     "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
 }
-"""The sum that a function needs, and its value computed from the sum and the window in seconds."""
+"""The kind of sum that a function needs, and its result for a sum and a window in seconds."""
 
 TOKEN = re.compile(
     r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'
@@ -128,7 +128,7 @@ TOKEN = re.compile(
 
 
 class _Parser:
-    """A recursive descent parser with a method for each form of expression."""
+    """A recursive descent parser with a method for each kind of expression."""
 
     def __init__(self, text: str, records: Records) -> None:
         self.tokens = TOKEN.findall(text)
@@ -146,7 +146,7 @@ class _Parser:
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
 
     def names(self) -> tuple[str, ...]:
-        """Return a parenthesised list of labels."""
+        """Return the labels in a parenthesised list."""
         found: list[str] = []
         self.take("(")
         while not self.taken(")"):
@@ -222,7 +222,7 @@ class _Parser:
         return self.take()
 
     def selector(self, name: str, function: str = "") -> Condition:
-        """Parse the selector of a metric or recording rule; with `function`, it has a range."""
+        """Parse a selector of a metric or recording rule; with `function`, it includes a range."""
         matchers = []
         if self.taken("{"):
             while not self.taken("}"):
@@ -241,7 +241,7 @@ class _Parser:
 def _series(
     name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
 ) -> Condition:
-    """Return a condition for the matching series of a metric; its rows are built once per pass."""
+    """Return a condition for the matching series of a metric; rows are built once per pass."""
     metric, labels = METRICS[name], METRICS[name].labels
     for label, *_ in matchers:
         if label not in labels:
@@ -272,7 +272,7 @@ def _constant(number: float) -> Condition:
 
 @cache
 def matching(how: str, word: str) -> Callable[[str], bool]:
-    """Return a function that tests a label value like a Prometheus or Alertmanager matcher."""
+    """Return a function that checks a label value, like a Prometheus or Alertmanager matcher."""
     if how in ("=", "!="):
         return lambda value: (value == word) is (how == "=")
     pattern = re.compile(word)
@@ -280,8 +280,8 @@ def matching(how: str, word: str) -> Callable[[str], bool]:
 
 
 def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
-    """Return a condition for the rows of a recording rule that match the labels; the rule is
-    evaluated again only if its inputs may have changed."""
+    """Return a condition for the rows of a recording rule that match the labels. The recording rule
+    is evaluated again only if its inputs may have changed."""
 
     def rows(samples: FaultSamples) -> Vector:
         found = samples.answer(record, record.asks, lambda: record.rows(samples))
@@ -315,7 +315,7 @@ def _of_two(
     right: Condition,
     match: _Match = _Match(),  # noqa: B008  # it is immutable
 ) -> Condition:
-    """Apply an operation to pairs of matching rows, or to rows and a number."""
+    """Apply an operation to pairs of matching rows, or to each row and a number."""
     first, second = left.number, right.number
 
     def rows(samples: FaultSamples) -> Vector:
@@ -339,7 +339,7 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Set `label` to `word` in rows whose `source` label matches; $1 stands for the first group."""
+    """Set `label` to `word` in rows with a matching `source` label; $1 is the first group."""
     whole = re.compile(pattern)
 
     def rows(samples: FaultSamples) -> Vector:

@@ -2,7 +2,7 @@
 
 `${name}` in a string stands for a threshold, or for a definition in the file or in `shared.toml`;
 in sentences, durations and shares are written in words. `${name+30}` adds 30 seconds to a duration,
-`${name*2}` multiplies it by 2, and `${name.seconds*0.5}` gives half of it as a number of seconds.
+`${name*2}` multiplies it by 2, and `${name.seconds*0.5}` is half of it as a number of seconds.
 `${name?yes:no}` selects `yes` if the number is above 0, and `no` otherwise. In a list, the name of
 another list stands for its items. `each` repeats a table or a block of tables for each row.
 """
@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "subjects"
 
 MARK = re.compile(r"\$\{(\w+)(\.seconds)?(?:([-+*])([\d.]+))?(?:\?([^:}]*):([^}]*))?\}")
 SPOKEN = frozenset({"sentence", "summary", "do"})
-"""Keys whose values are read by people."""
+"""Keys whose values are shown to people."""
 
 GIVEN = {
     **{f"advice_{state}_{cause}": text for (state, cause), text in advice.ADVICE.items()},
@@ -44,7 +44,7 @@ GIVEN = {
     "what_lost": WHAT_LOST,
     "busy_disk": BUSY_DISK,
 }
-"""Names that are defined in other packages."""
+"""Names defined in other packages."""
 
 Json = dict[str, Any]
 
@@ -63,7 +63,7 @@ class GroupTable(Struct, forbid_unknown_fields=True):
 
 
 class Declared(NamedTuple):
-    """All faults with a finding by kind, in declaration order, and all rule groups."""
+    """All faults that have a finding, by kind and in declaration order, and all rule groups."""
 
     findings: Mapping[str, Fault]
     groups: Sequence[Group]
@@ -103,7 +103,7 @@ def declared(parameters: RuleParameters) -> Declared:
 def _group(
     table: GroupTable, rules: Mapping[tuple[str, str], Sequence[Fault | Recording]]
 ) -> Group:
-    """Return a rule group with its recording rules before its alerts."""
+    """Return a rule group, with its recording rules before its alerting rules."""
     own = [rule for name in table.files for rule in rules.get((table.name, name), ())]
     own.sort(key=lambda rule: isinstance(rule, Fault))
     return Group(table.name, own, table.title, table.every)
@@ -124,14 +124,14 @@ def _scaled(fault: Fault, scale: float) -> Fault:
 
 
 class _Conditions:
-    """The conditions of findings and of their recording rules; each is parsed once."""
+    """The parsed conditions of findings and recording rules; each condition is parsed once."""
 
     def __init__(self, records: Mapping[str, Recording]) -> None:
         self._records = records
         self._parsed: dict[str, Condition] = {}
 
     def of(self, fault: Fault) -> Fault:
-        """Return the fault with the parsed condition of its finding."""
+        """Return the fault, including the parsed condition of its finding."""
         finding = fault.finding
         text = (finding.when or ("" if finding.look else fault.when)) if finding else ""
         return replace(fault, condition=condition(text, self._record)) if text else fault
@@ -151,8 +151,8 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind and the filled content of each table in a file; tables in blocks come
-    first."""
+    """Yield the kind and the content of each table in a file, with names replaced; tables in blocks
+    come first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):
@@ -164,8 +164,8 @@ def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tupl
 
 
 def _rows(table: Json, known: Mapping[str, Any]) -> Iterable[Json]:
-    """Return the rows of `each`, which contains rows, or the names of lists and functions that give
-    rows. For several names, return every combination of their rows."""
+    """Return the rows of `each`, which contains either rows, or the names of lists and functions
+    that return rows. For several names, return every combination of their rows."""
     each = table.get("each", [{}])
     if isinstance(each[0], dict):
         return list(each)
@@ -183,7 +183,7 @@ def _list(name: str, known: Mapping[str, Any]) -> Iterator[Any]:
 
 
 class _Names(NamedTuple):
-    """The names that a table can use, and the scale factor of its ranges."""
+    """The names that a table may use, and the factor by which ranges are scaled."""
 
     known: Mapping[str, Any]
     scale: float
@@ -192,7 +192,7 @@ class _Names(NamedTuple):
         return {key: self.filled(value, key) for key, value in table.items() if key != "each"}
 
     def filled(self, value: Any, key: str) -> Any:
-        """Return a value with its names replaced; empty items of lists and labels are removed."""
+        """Return a value with its names replaced, without the empty items of lists and labels."""
         if isinstance(value, str):
             if "${" in value:
                 value = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)

@@ -9,7 +9,7 @@ from agent.sources import kernel_log
 
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield fatal switch errors within the window; errors without a timestamp also count."""
+    """Yield fatal switch errors within the window, and those without a timestamp."""
     assert fault.finding
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
@@ -20,7 +20,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield links whose remote end is of a different kind than in the system data sheet."""
+    """Yield links with a different kind of remote end than in the system data sheet."""
     for wrong in wiring(machine.samples, machine.spec):
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
@@ -28,7 +28,7 @@ def stray(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield a finding with the GPU pairs whose number of links differs from the expected number."""
+    """Yield a finding with the GPU pairs that have an unexpected number of links, if any."""
     wrong_pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
         for wrong in wiring(machine.samples, machine.spec)
@@ -39,7 +39,7 @@ def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 MOST_PAIRS = 4
-"""Maximum number of GPU pairs that a sentence names, because wrong wiring may affect all pairs."""
+"""Maximum number of GPU pairs in a sentence, because incorrect wiring may affect all pairs."""
 
 
 def kind(finding: Finding) -> str:

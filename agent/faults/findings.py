@@ -15,7 +15,7 @@ USUAL = AlertThresholds()
 
 
 def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
-    """Return all faults that have a finding by kind, with the given thresholds."""
+    """Return all faults that have a finding, by kind, with the given thresholds."""
     return declared(RuleParameters(thresholds)).findings
 
 
@@ -30,7 +30,7 @@ class Search:
     def findings(
         self, snapshot: Snapshot, spec: SystemSpec | None, thresholds: AlertThresholds
     ) -> list[Finding]:
-        """Return all faults found in a snapshot, most severe first."""
+        """Return all faults found in a snapshot, most serious first."""
         faults = by_kind(thresholds)
         if thresholds != self._thresholds:
             self._thresholds = thresholds
@@ -51,12 +51,12 @@ class Search:
 def findings(
     snapshot: Snapshot, spec: SystemSpec | None = None, thresholds: AlertThresholds = USUAL
 ) -> list[Finding]:
-    """Return all faults found in a snapshot, most severe first; `spec` is the system data sheet."""
+    """Return all faults found in a snapshot, most serious first; `spec` is the data sheet."""
     return Search().findings(snapshot, spec, thresholds)
 
 
 def action(finding: Finding) -> str:
-    """Return the first step, with the disk or process filled into its commands."""
+    """Return the first step, with the disk or the process ID inserted into its commands."""
     fault = by_kind()[finding.kind]
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do
@@ -67,6 +67,6 @@ def action(finding: Finding) -> str:
 
 
 def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Return a text with these GPUs filled into its commands."""
+    """Return a text in which the given GPUs are inserted into the commands."""
     listed = ",".join(map(str, gpus))
     return text.replace("-i GPU", f"-i {listed}") if listed else text

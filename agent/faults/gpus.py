@@ -1,4 +1,4 @@
-"""GPU faults that cannot be expressed as conditions: silent, refusing, and throttled GPUs."""
+"""GPU faults that conditions cannot express: silent, refusing, and throttled GPUs."""
 
 import re
 from collections.abc import Iterator
@@ -18,23 +18,23 @@ HARMFUL = {
     "power_brake": "power brake",
     "hardware_slowdown": SLOWDOWN,
 }
-"""Throttle reasons that need attention; a power cap alone is normal."""
+"""Throttle reasons that need attention; a power cap on its own is normal."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
-"""Reasons for absence that indicate a GPU fault, most serious first."""
+"""Reasons for absent values that indicate a GPU fault, most serious first."""
 
 
 def of_silent(absence: Absence) -> bool:
-    """Return whether a value is absent because driver calls for a GPU fail or hang."""
+    """Return whether a value is absent because driver calls for a GPU fail or time out."""
     of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
-    timed_out = absence.detail.startswith("nvml")  # otherwise it is only late
+    timed_out = absence.detail.startswith("nvml")  # otherwise, it is only late
     return (
         of_gpu and absence.reason in SILENT and (absence.reason is not Reason.STALLED or timed_out)
     )
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs with absent values, unless the driver hangs, which is a separate finding."""
+    """Yield the GPUs with absent values, unless the driver hangs, which is another finding."""
     if machine.has("driver_hangs"):
         return
     found: dict[GpuKey, list[Absence]] = {}
@@ -50,7 +50,7 @@ def silent(machine: Look, _: Fault) -> Iterator[Seen]:
 
 @cache
 def _named(pattern: str) -> frozenset[str]:
-    """Return the names of the metrics that match a pattern."""
+    """Return the names of the metrics that match a regular expression."""
     return frozenset(name for name in METRICS if re.fullmatch(pattern, name))
 
 
@@ -58,7 +58,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 
 
 def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that refuse to report values that most other GPUs of their model report."""
+    """Yield the GPUs that do not support values that most GPUs of their model report."""
     assert fault.finding
     asked = _named(fault.finding.metrics)
     samples, refused = machine.samples, dict[GpuKey, list[str]]()
@@ -77,22 +77,22 @@ def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def reasons(finding: Finding) -> str:
-    """Return the reasons by name. Hardware slowdown accompanies other reasons, so it is named only
-    when it is the only reason."""
+    """Return the names of the reasons. Hardware slowdown accompanies other reasons, so it is
+    included only if it is the only reason."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
 
 
 def cure(finding: Finding) -> str:
-    """Return the remedy for thermal or power throttling, depending on the finding's reasons; return
-    both remedies if the reasons match both or neither."""
+    """Return the remedy for thermal or power throttling, depending on the reasons in the finding.
+    If the reasons include both kinds or neither, return both remedies."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
 
 
 def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs whose clocks are currently throttled, with the reasons."""
+    """Yield the GPUs that are currently throttled, with the reasons."""
     samples = machine.samples
     for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
         held = sorted(

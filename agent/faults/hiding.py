@@ -1,4 +1,4 @@
-"""Inhibition rules by which faults hide other faults, for Alertmanager and for the findings."""
+"""Inhibition rules with which faults hide other faults, for Alertmanager and for findings."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ OF_ALL, OF_FINDINGS = (
     tuple(Inhibition.of(HiddenBy.parsed(one["by"]), tuple(one["hidden"])) for one in _TABLES[name])
     for name in ("of_all", "of_findings")
 )
-"""Inhibitions for whole nodes and GPUs, and inhibitions for findings without an alert."""
+"""Inhibitions by faults of whole nodes and GPUs, and inhibitions for findings without an alert."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
@@ -61,7 +61,7 @@ def _matcher(text: str) -> tuple[str, Callable[[str], bool]]:
 
 
 def matches(matchers: Sequence[str], labels: Mapping[str, str]) -> bool:
-    """Return whether an alert with the given labels matches, by Alertmanager's rules."""
+    """Return whether the labels of an alert match, according to Alertmanager's rules."""
     return all(fits(labels.get(name, "")) for name, fits in map(_matcher, matchers))
 
 
@@ -76,7 +76,7 @@ def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[st
 
 
 def alert_labels(fault: Fault, finding: Finding) -> dict[str, str]:
-    """Return the labels of a finding's alert, without target labels."""
+    """Return the labels of the alert for a finding, excluding target labels."""
     gpu = finding.gpu
     return {
         "alertname": fault.alert,

@@ -1,5 +1,5 @@
-"""Faults. Each fault is declared once, for `check`, the page, rules, inhibitions, and the runbook.
-`declarations.py` reads the declarations from the files in `subjects/`."""
+"""Faults. Each fault is declared once and used for `check`, the page, rules, inhibitions, and the
+runbook. `declarations.py` reads the declarations from the files in `subjects/`."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,10 +19,10 @@ from agent.model import Absence, Figure, Finding, GpuKey, Severity, Snapshot, St
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
-"""The runbook directory: a Markdown file for each alert, named after the alert."""
+"""The runbook directory, with a Markdown file for each alert that is named after the alert."""
 
 NEVER = "never"
-"""Hold of a finding without its own alert."""
+"""Value of `hold` for a finding without an alert."""
 
 
 def alert_names() -> frozenset[str]:
@@ -32,7 +32,7 @@ def alert_names() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Look:
-    """Input for a pass that searches for faults."""
+    """Input for a pass over all faults."""
 
     samples: FaultSamples
     snapshot: Snapshot
@@ -40,7 +40,7 @@ class Look:
     faults: Mapping[str, "Fault"]  # by kind
 
     def has(self, kind: str) -> bool:
-        """Return whether the condition of the finding `kind` holds."""
+        """Return whether the fault of the given kind is present, according to its condition."""
         return bool(self.faults[kind].rows(self.samples))
 
     @cached_property
@@ -50,7 +50,7 @@ class Look:
 
 
 class Seen(NamedTuple):
-    """An instance of a fault; `severity` is set only if it varies between instances."""
+    """An instance of a fault; `severity` is set only if it differs between instances."""
 
     gpu: GpuKey | None = None
     device: str = ""
@@ -61,8 +61,8 @@ class Seen(NamedTuple):
 
 
 class HiddenBy(NamedTuple):
-    """An alert that inhibits this alert if both have equal `same` labels. The matchers in `having`
-    restrict the inhibiting alert, and the matchers in `only` restrict the inhibited alert."""
+    """An alert that inhibits this alert if both have the same values for the labels in `same`. The
+    matchers in `having` restrict the inhibiting alert; those in `only` restrict this alert."""
 
     alert: str
     same: tuple[str, ...]
@@ -89,8 +89,8 @@ class FaultTable(
 
 
 class Listed(FaultTable, frozen=True, kw_only=True):
-    """Additional names for a finding's sentence: the `label` of each series of `metric` on the same
-    GPU whose value is `value`."""
+    """Additional names for the sentence of a finding: the `label` of each series of `metric` that
+    is on the same GPU and has the value `value`."""
 
     metric: str
     label: str
@@ -98,19 +98,19 @@ class Listed(FaultTable, frozen=True, kw_only=True):
 
 
 class FindingPart(FaultTable, frozen=True, kw_only=True):
-    """The finding of a fault, for `check` and the page. A function is named by its module in
+    """The finding of a fault, for `check` and the page. A function is specified by its module in
     `agent/faults` and its name, for example `gpus.silent`."""
 
     kind: str
-    when: str = ""  # if it differs from the rule's condition
-    look: str = ""  # function that finds the fault; it may use the condition's rows
-    reads: tuple[str, ...] = ()  # metrics that `look` reads, or `absences`; empty: all metrics
-    ages: bool = False  # passing time can change or end the fault, but not start it
+    when: str = ""  # if different from the rule's condition
+    look: str = ""  # function that finds the fault, possibly with the condition's rows
+    reads: tuple[str, ...] = ()  # metrics that `look` reads, or `absences`; empty for all
+    ages: bool = False  # over time, the fault can change or end, but not start
     bound: float = 0.0  # threshold used by `look`
-    metrics: str = ""  # pattern for the names of the metrics that `look` checks
+    metrics: str = ""  # regular expression for the metrics that `look` checks
     do: str = ""  # function that returns the first step
     hold: str = ""  # function that returns the hold of the alert
-    terms: dict[str, str] = {}  # functions that return terms of the sentence
+    terms: dict[str, str] = {}  # functions that return parts of the sentence
     listed: Listed | None = None
 
 
@@ -118,7 +118,7 @@ class RulePart(FaultTable, frozen=True, kw_only=True):
     """The alerting rule of a fault."""
 
     summary: str  # short description
-    when: str = ""  # if it differs from the finding's condition
+    when: str = ""  # if different from the finding's condition
     hidden_by: tuple[str, ...] = ()
 
     @property
@@ -127,29 +127,29 @@ class RulePart(FaultTable, frozen=True, kw_only=True):
 
 
 class Fault(FaultTable, frozen=True, kw_only=True):
-    """A fault: a condition with a finding, an alerting rule, or both. Faults that share an alert
+    """A fault: a condition with a finding, an alerting rule, or both. Faults with the same alert
     are distinguished by their `labels`."""
 
     alert: str = ""
     severity: Literal["critical", "warning", "info", "none"] = "warning"
-    place: str = ""  # key of `PLACES` in `places.py`; empty: no specific place
+    place: str = ""  # key of `PLACES` in `places.py`; empty for no specific place
     when: str = ""
     hold: str = "0s"  # `for` of the rule, as a Prometheus duration
     labels: dict[str, str] = {}
-    sentence: tuple[str, ...] = ()  # parts; a part is omitted if one of its figures is unknown
+    sentence: tuple[str, ...] = ()  # parts; a part is omitted if it has an unknown figure
     figure: str = ""  # name of the value in the sentence
-    words: dict[str, str] = {}  # text for `{word}`, by the first name, or by the value
+    words: dict[str, str] = {}  # text for `{word}`, by the first name or by the value
     limit: float | None = None
-    limit_of: str = ""  # metric that gives the limit, matched by the row's labels
-    device: str = ""  # label that names the device
+    limit_of: str = ""  # metric with the limit, matched by the row's labels
+    device: str = ""  # label with the name of the device
     names: tuple[str, ...] = ()  # labels that the sentence uses by index; part of the ID
     do: str = ""  # first step
-    can_wait: bool = False  # nothing is lost meanwhile, so faults of its severity come first
+    can_wait: bool = False  # nothing is lost by waiting, so other faults come first
     state: State | None = None  # GPU state that the fault describes
-    group: str = ""  # rule group; empty: group of the file
+    group: str = ""  # rule group; empty for the group of the file
     finding: FindingPart | None = None
     rule: RulePart | None = None
-    condition: Any = None  # Condition | None: parsed condition of the finding
+    condition: Any = None  # parsed condition of the finding (Condition | None)
 
     @property
     def kind(self) -> str:
@@ -161,7 +161,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
     @cached_property
     def asks(self) -> frozenset[Ask]:
-        """Inputs of the finding; an empty set means all inputs."""
+        """Inputs of the finding; an empty set stands for all inputs."""
         assert self.finding
         asks: frozenset[Ask] = self.condition.asks if self.condition else frozenset()
         reads = self.finding.reads
@@ -183,7 +183,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
     def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
-        """Return the rows of the condition, sorted by GPU index and then by the other labels."""
+        """Return the rows of the condition, sorted by GPU index, then by the other labels."""
         condition: Condition = self.condition
         rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
         return sorted(
@@ -213,7 +213,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Return the function with the given name in a declaration, for example `gpus.silent`."""
+    """Return a function by its name in a declaration, for example `gpus.silent`."""
     module, _, own = name.partition(".")
     found: Callable[..., Any] = getattr(import_module(f"agent.faults.{module}"), own)
     return found
@@ -221,7 +221,7 @@ def function(name: str) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A group of rules that the same people act on."""
+    """A group of rules for the same team."""
 
     name: str
     rules: Sequence[Fault | Recording]

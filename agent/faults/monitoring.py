@@ -1,4 +1,4 @@
-"""Monitoring faults that cannot be expressed as conditions, and the reasons for absent values."""
+"""Monitoring faults that conditions cannot express, and the reasons for absent values."""
 
 import os
 import tomllib
@@ -14,7 +14,7 @@ from agent.sources import kernel_log, system
 from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
 
 NVML = "nvml"
-"""The source that is down if there is no driver."""
+"""The source that counts as working without a driver, because it has nothing to read."""
 
 _REASONS = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8"))
 ABSENT: dict[str, str] = _REASONS["words"]
@@ -28,7 +28,7 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the sources that are down, except NVML without a driver, which has nothing to read."""
+    """Yield the sources that are down; without a driver, NVML is not included."""
     if machine.has("driver_hangs"):
         return
     gpus = machine.samples.absence(system.GPUS)
@@ -39,9 +39,9 @@ def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def values_absent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the reasons for absence that need attention, with the number of metrics affected."""
+    """Yield the reasons for absent values that need attention, with the number of metrics."""
     if machine.has("driver_hangs"):
-        return  # avoid two findings for the same fault
+        return  # avoids two findings for the same fault
     absent = {(a.reason, a.metric.name) for a in machine.absences if not of_silent(a)}
     late = Reason.STALLED if machine.has("short_of_processors") else None  # has its own finding
     denied = Reason.DENIED if os.geteuid() else "denied to root"
@@ -65,7 +65,7 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the time until the certificate expires, if short, or the time since it expired."""
+    """Yield the time until the certificate expires, if it is short, or the time since then."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall
@@ -74,7 +74,7 @@ def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def limits_unused(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the configured limits whose device does not exist on this machine."""
+    """Yield the configured limits for devices that do not exist on this machine."""
     for metric, labels, reason, _detail in machine.absences:
         if metric is paths.LIMIT and reason is Reason.MISSING:
             yield Seen(device=labels[1], names=(labels[0], labels[-1]))

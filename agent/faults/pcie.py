@@ -1,4 +1,4 @@
-"""PCIe faults that cannot be expressed as conditions: reduced link generations and slow slots."""
+"""PCIe faults that conditions cannot express: reduced link generations and slow slots."""
 
 from collections.abc import Iterator
 
@@ -10,17 +10,17 @@ from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, pcie
 
 LOW_CLOCK = 0.3
-"""Fraction of the maximum SM clock below which a GPU is considered idle; thermal and power
-throttling reduce clocks less than that."""
+"""Fraction of the maximum SM clock below which a GPU counts as idle; thermal and power throttling
+reduce clocks by less than that."""
 
 AT_ONCE = 1.0
-"""Maximum seconds by which a generation reading may be older than the load; an older reading may
-date from when the GPU was idle."""
+"""Maximum number of seconds by which a generation reading may be older than the load, because an
+older reading may have been taken while the GPU was idle."""
 
 
 def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield links below their maximum generation, but only under load, because an idle link may run
-    slower to save power."""
+    """Yield links below their maximum generation, but only under load, because an idle link may
+    slow down to save power."""
     assert fault.finding
     samples, least = machine.samples, fault.finding.bound
     for labels, most in sorted(samples.all(pcie.GENERATION_LIMIT).items()):
@@ -34,13 +34,13 @@ def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float) -> float | None:
-    """Return the time at which the GPU last computed or filled its slower link; None if the GPU is
-    idle, or if its load is unknown."""
+    """Return the last time at which the GPU computed or saturated its slower link; None if the GPU
+    is idle or its load is unknown."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
     low = clock is not None and most is not None and clock < LOW_CLOCK * most
     if low or samples.value(gpu.UTILIZATION, *key.labels) == 0:
-        return None  # the job has ended, but means still include it; clock and link slow down
+        return None  # the job has ended but is still part of means; clock and link slow down
     active = samples.point(activity.ACTIVITY, *key.labels)
     if active is not None and active.value >= least:
         return active.at
@@ -53,7 +53,7 @@ def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float)
 
 
 def slots(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield slots that are slower than in the system data sheet although all lanes are used.
+    """Yield slots that are slower than in the system data sheet although all lanes are active.
 
     Only systems whose vendor chose the slots are checked. In other systems, the same GPU may be
     installed on any mainboard.

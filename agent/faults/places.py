@@ -1,11 +1,11 @@
-"""The place of an alert: the start of its summary, and the dashboard that it links to."""
+"""The place of an alert: the start of its summary, and the dashboard that the alert links to."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
 GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
-"""The number of a GPU, without a stray blank if a relay has dropped the label."""
+"""The number of a GPU, without a stray space if a relay has dropped the label."""
 
 ONE_GPU = f"{GPU_NUMBER} of {ON}"
 
@@ -16,7 +16,7 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """A kind of place: its name, built from alert labels, and its dashboard path in Grafana."""
+    """A kind of place: its name, composed of alert labels, and its dashboard path in Grafana."""
 
     text: str
     board: str
@@ -33,7 +33,7 @@ PLACES: Mapping[str, Place] = {
     "dimm": Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD),
     "rack": Place("Rack {{ $labels.rack }}", FLEET_BOARD),
 }
-"""Places by the name used in faults."""
+"""Places by the name that faults use."""
 
 PATHS = {
     "nvlink": "NVLink",
@@ -43,4 +43,4 @@ PATHS = {
     "network": "network port",
     "infiniband": "InfiniBand port",
 }
-"""Data paths in words."""
+"""Names of data paths in words."""

@@ -1,4 +1,4 @@
-"""PromQL helpers: durations, ranges for a faster clock, and instant values that are held."""
+"""PromQL helpers: durations, scaled ranges for a faster clock, and held instant values."""
 
 import re
 from typing import NamedTuple
@@ -7,13 +7,13 @@ NODE = "instance, job"
 """The labels that identify a machine."""
 
 JOB = "dgx-telemetry"
-"""The `job` label, by convention."""
+"""The conventional value of the `job` label."""
 
 UP = f'up{{job="{JOB}"}}'
-"""The Prometheus metric that is 1 if the last scrape succeeded."""
+"""Selector for the Prometheus metric that is 1 if the last scrape succeeded."""
 
 REMEMBERED = "1d"
-"""How long GPUs without a driver and past events are remembered."""
+"""How long rules remember GPUs without a driver, and past events."""
 
 SPAN_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
@@ -33,8 +33,8 @@ def spoken(span: str) -> str:
 
 
 def span(length: float) -> str:
-    """Return `length` seconds, to the millisecond, in the largest unit that gives a whole
-    number."""
+    """Return `length` in seconds, rounded to milliseconds, in the largest unit that results in a
+    whole number."""
     milliseconds = max(1, round(length * 1000))
     for unit in ("d", "h", "m", "s"):
         size = round(SPAN_UNITS[unit] * 1000)
@@ -44,13 +44,13 @@ def span(length: float) -> str:
 
 
 RANGE = re.compile(rf"(?:(?<=\[)|(?<=s:)|(?<= offset )){SPAN.pattern}(?![\w.])")
-"""A range, a subquery step, or an offset."""
+"""A range, the step of a subquery, or an offset."""
 
 
 def scaled(expr: str, scale: float) -> str:
-    """Return a PromQL expression with every range multiplied by `scale`. A range that is a
-    millisecond short of whole seconds, to avoid an overlap with another range, stays a millisecond
-    short."""
+    """Return a PromQL expression in which every range is multiplied by `scale`. A range that is a
+    millisecond shorter than whole seconds, to avoid overlapping another range, remains a
+    millisecond shorter."""
     if scale == 1.0:
         return expr
 
@@ -65,7 +65,7 @@ def scaled(expr: str, scale: float) -> str:
 INSTANT = re.compile(
     r"(?:(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?|\{__name__[^}]*\})(?! *[\[{]| offset)"
 )
-"""An instant vector selector, by metric name or `__name__`, without a range or an offset."""
+"""An instant vector selector by metric name or `__name__`, without a range or an offset."""
 
 HELD = 135.0
 """Seconds for which rules hold the last value of a target, because a failed scrape marks all series
@@ -73,13 +73,13 @@ of the target as stale. Scrapes may be two minutes apart."""
 
 SOONER, AT_ONCE = 15.0, 60.0
 """SOONER: seconds by which the hold of a value is shorter than the `for` of its alert, so that a
-condition in a single scrape fires no alert. AT_ONCE: seconds of the hold if the alert has no
-`for`."""
+condition that is true in a single scrape does not fire the alert. AT_ONCE: seconds for which a
+value is held if the alert has no `for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
-    """Return a PromQL expression with instant values held, for an alert with a `for` of `hold`
-    seconds. If values are held for less than HELD, a value that is not stale counts at any age."""
+    """Return a PromQL expression in which instant values are held, for an alert with a `for` of
+    `hold` seconds. If held for less than HELD, a value that is not stale counts at any age."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"
@@ -87,9 +87,9 @@ def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
 
 
 class Recording(NamedTuple):
-    """A recording rule; `record` is named level:metric:operations. If `held` is true, instant
-    values are held across failed scrapes. The agent evaluates `here` instead of `expr` if `here` is
-    set."""
+    """A recording rule; `record` has the form level:metric:operations. If `held` is true, instant
+    values are held across failed scrapes. If `here` is set, the agent evaluates `here` instead of
+    `expr`."""
 
     record: str
     expr: str

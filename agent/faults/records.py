@@ -28,7 +28,7 @@ SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m",
 SHARED_TENSOR_RECORD = recorded(
     "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m", *OF_JOB
 )
-"""Records for GPUs that several jobs share; the records above exclude shared time."""
+"""Recording rules for shared GPUs; the recording rules above exclude the time of shared GPUs."""
 GPU_LOST = recorded(
     "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
 )
@@ -40,7 +40,7 @@ REPORT_EVERY = "5m"
 """Window and evaluation interval of the recording rules for reports."""
 
 BUSY_DISK = 0.9
-"""Share of time with a request in flight at which a disk without a limit counts as full."""
+"""Share of time with requests in flight from which a disk without a known limit counts as full."""
 
 
 def events(
@@ -50,17 +50,17 @@ def events(
     *,
     of_life: bool = False,
 ) -> tuple[Recording, ...]:
-    """Return the recording rules for a counter whose series may start with their first event, which
-    `increase` does not show: the series above 0, the series that are new within the window, and the
-    events within the window.
+    """Return the recording rules for a counter whose series may appear with their first event,
+    which `increase` does not count: the series above 0, the series that are new within the window,
+    and the events within the window.
 
     A series is new if it did not exist on the day before the window under any GPU number, and if
-    the agent was scraped within the window without the series. Otherwise every old event would be
-    new after a gap between two scrapes, after other GPUs move up because a GPU was lost, or after
-    Prometheus starts. The agent's scrapes are matched by all target labels, so scrapes from before
-    a target was relabelled do not count. A restart of the agent may end the series. For a counter
-    over the lifetime of a GPU (`of_life`), only scrapes with some part of the counter count,
-    because a value read just after the agent starts may be as old as the GPU.
+    the agent was scraped within the window without the series. Otherwise, every old event would be
+    new after a gap between two scrapes, after a lost GPU changes the numbers of other GPUs, or
+    after Prometheus starts. The agent's scrapes are matched by all target labels, so scrapes from
+    before a target was relabelled do not count. A restart of the agent may end the series. For a
+    counter over the lifetime of a GPU (`of_life`), only scrapes that include a part of the counter
+    count, because a value that is read just after the agent starts may be as old as the GPU.
     """
     metric = METRICS[counter]
     matchers = ", ".join(f'{label}="{value}"' for label, value in labels.items())

@@ -1,5 +1,5 @@
-"""Alert texts: the sentences of faults as Go templates that Prometheus fills in. Only the alert's
-value and labels are available, so a part of a sentence that needs more data is omitted."""
+"""Alert texts: the sentences of faults as Go templates, which Prometheus fills in. Only the alert's
+value and labels are available, so parts of a sentence that need more data are omitted."""
 
 from string import Formatter
 
@@ -7,7 +7,7 @@ from agent.faults.model import Fault
 from agent.faults.places import ON, ONE_GPU
 
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
-"""Argument for `nvidia-smi -i`, which would select all GPUs if the argument were empty."""
+"""Argument for `nvidia-smi -i`; an empty argument would select all GPUs."""
 
 FORMS = {
     "percent": "{{ $value | humanizePercentage }}",
@@ -20,7 +20,7 @@ COUNT = '{{ printf "%.0f" $value }}'
 
 
 def described(fault: Fault) -> str:
-    """Return the description of an alert: its place, its sentence, and the first step."""
+    """Return the description of an alert: the place, the sentence, and the first step."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}")
     do = do.replace("DEVICE", "{{ $labels.device }}").replace("NODE", ON)
     if "pid" in fault.names:
@@ -32,8 +32,8 @@ def described(fault: Fault) -> str:
 
 
 def sentence_of(fault: Fault) -> str:
-    """Return the sentence of a fault as a Go template; `agent/status/words.py` fills in the same
-    sentence for the page."""
+    """Return the sentence of a fault as a Go template. For the page, `agent/status/words.py` fills
+    in the same sentence."""
     parts = (_part(fault, part) for part in fault.sentence)
     return "".join(part for part in parts if part is not None).replace("-i GPU", f"-i {GPU_ID}")
 

@@ -1,8 +1,8 @@
 """Alert thresholds, and the parameters of a rule set. Every threshold is defined once, in this
-file, with its source, and each is configurable.
+file, with its source, and can be configured.
 
-Durations use the Prometheus format (15m, 1h). A window covers at least four scrapes of 15 s, so
-that a missed scrape changes nothing.
+Durations use the Prometheus format (15m, 1h). A window covers at least four scrapes of 15 s, so a
+missed scrape changes nothing.
 """
 
 import re
@@ -17,7 +17,7 @@ from agent.faults.model import Fault, Group, alert_names
 from agent.faults.promql import seconds, span
 
 SHORTEST, LONGEST = 60.0, 86_400.0
-"""Shortest and longest duration in seconds: four scrapes of 15 s, and a day."""
+"""Minimum and maximum duration in seconds: four scrapes of 15 s, and a day."""
 
 
 Duration = Annotated[
@@ -38,7 +38,7 @@ WORD = r"[^\s\x00-\x1f\x7f]+"
 HOST = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
 RunbookPlace = Annotated[str, _text(WORD, "a URL or a path without spaces")]
 Url = Annotated[
-    str,  # everyone can read the configured value, so it has no password
+    str,  # everyone can read this value, so it must not contain a password
     _text(
         rf"(https?://{HOST}([/?#]\S*)?)?",
         "an http or https URL without a name or password in it, or empty",
@@ -56,8 +56,8 @@ class AlertThresholds(Section, frozen=True):
     """Alert thresholds. Shares are fractions (0-1) of the observed time."""
 
     table = "alerts"
-    # Sum of all known causes. A quarter of 15 minutes: three minutes of loading followed by
-    # computation stay below it. A lasting loss is reported at a lower share: a tenth of 6 hours, or
+    # Sum of all known causes. A quarter of 15 minutes is more than three minutes of loading
+    # followed by computation. A lasting loss is reported at a lower share: a tenth of 6 hours, or
     # of a day if GPM reports exact shares.
     starved_share: Share = 0.25
     starved_window: Duration = "15m"
@@ -65,58 +65,58 @@ class AlertThresholds(Section, frozen=True):
     starved_hours: Duration = "6h"
     starved_day_share: Share = 0.10
     starved_day: Duration = "24h"
-    # Share of starved_window with exposed communication, if it costs as much as a cause.
+    # Share of starved_window with exposed communication, which costs as much as starvation.
     exposed_share: Share = 0.25
-    # Nine tenths of half an hour: a coffee break is not waste, but an evening is.
+    # Nine tenths of half an hour: a coffee break is no waste, but an evening is.
     held_share: Share = 0.90
     held_window: Duration = "30m"
-    # For a GPU allocated to a job that runs no process on it: half an hour of building or loading
-    # may come first.
+    # For a GPU that is allocated to a job without a process on the GPU. The job may first spend
+    # half an hour on building or loading.
     unused_window: Duration = "30m"
-    # Same as for starved GPUs: a quarter of the job's time is lost, whatever the reason.
+    # Same as for starved GPUs: a quarter of the job's time is lost, for whatever reason.
     throttled_share: Share = 0.25
     throttled_window: Duration = "15m"
-    # A tenth, because steps vary by a few per cent with their data.
+    # A tenth, because the duration of steps varies with their data by a few per cent.
     slower_share: Share = 0.10
     slower_window: Duration = "10m"
-    # For a node compared with the median node of its job: healthy nodes differ by less.
+    # For a node compared with the median node of its job; healthy nodes differ by less than this.
     slower_node_share: Share = 0.04
-    # Half the time: a path with bursts is well used, but a path that is full for minutes is a
-    # bottleneck.
+    # Half of the time: a path with bursts is well used, but a path that is saturated for minutes is
+    # a bottleneck.
     saturated_share: Share = 0.50
     saturated_window: Duration = "10m"
-    # Degrees below the end of the operating range that the GPU reports: none.
+    # Degrees below the end of the operating range that the GPU reports; 0 by default.
     hot_margin: Degrees = 0.0
-    # How long an event (XID, uncorrected ECC) is shown: long enough to read, and it ends by itself.
+    # How long an event (XID, uncorrected ECC error) is shown: long enough to notice it.
     event_window: Duration = "30m"
-    # A failing link recovered 505 times in five days, four times an hour, before it died; a healthy
-    # link does not replay at all. This number of errors within the window raises an alert.
+    # A failing link recovered 505 times in five days, that is, four times per hour, before it
+    # failed; a healthy link has no replays. This number of errors within the window fires an alert.
     nvlink_errors: Errors = 5
     nvlink_errors_window: Duration = "1h"
-    # Half the time under load, because an idle link may run at a lower generation.
+    # Half of the time under load, because an idle link may use a lower generation.
     loaded_share: Share = 0.50
-    # DCGM warns at ten corrected errors a minute; a healthy GPU corrects a few a day.
+    # DCGM warns at ten corrected errors per minute; a healthy GPU corrects a few per day.
     ecc_corrected: Errors = 600
     ecc_corrected_window: Duration = "1h"
     # gpud's definition of flapping: down and up again three times within twelve hours.
     infiniband_downs: Errors = 3
     infiniband_downs_window: Duration = "12h"
-    # How long the agent may be silent or blind before an alert fires.
+    # How long the agent may be unreachable or unable to read before an alert fires.
     silent_for: Duration = "2m"
-    # URL or path of the sections of RUNBOOK.md. Every agent serves them; Prometheus fills in the
+    # URL or path of the sections of RUNBOOK.md, which every agent serves; Prometheus fills in the
     # template.
     runbook: RunbookPlace = "http://{{$labels.instance}}/runbook.html"
-    # Grafana URL for links from alerts to GPU and node dashboards. Grafana's default.
+    # Grafana URL for links from alerts to dashboards of GPUs and nodes; Grafana's default address.
     grafana: Url = "http://localhost:3000"
 
 
 LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
-"""Labels that distinguish or route alerts."""
+"""Labels that distinguish alerts or are used for routing."""
 
 
 class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """A site's changes to the rules of an alert, for example `[alerts.DgxGpuStarved]`."""
+    """A site's changes to the rules of an alert, for example in `[alerts.DgxGpuStarved]`."""
 
     enabled: bool = True
     hold: str | None = field(default=None, name="for")
@@ -143,7 +143,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertPatches(Section, frozen=True):
-    """Patches by alert name; the findings of `check` and the page are unaffected."""
+    """Changes by alert name; they do not affect the findings of `check` and the page."""
 
     table = "alerts"
     subtables: ClassVar[str] = "patches"
@@ -155,7 +155,7 @@ class AlertPatches(Section, frozen=True):
                 raise unknown(name, sorted(alert_names()))
 
     def applied_to(self, group: Group) -> Group:
-        """Return the group with its rules patched, without rules that the site disabled."""
+        """Return the group with the changes applied, and without rules that the site disabled."""
         rules = []
         for rule in group.rules:
             patch = self.patches.get(rule.alert) if isinstance(rule, Fault) else None
@@ -167,8 +167,8 @@ class AlertPatches(Section, frozen=True):
 
 
 class RuleParameters(NamedTuple):
-    """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, and
-    less for a stack that is tested on a faster clock."""
+    """Thresholds, and the factor that every range and `for` is multiplied by: 1 for users, and less
+    for a stack that is tested with a faster clock."""
 
     thresholds: AlertThresholds
     scale: float = 1.0

@@ -1,4 +1,4 @@
-"""Faults of waiting GPUs: the main cause, and the GPU that other GPUs wait for."""
+"""Faults of waiting GPUs: the main cause of waiting, and the GPU that other GPUs wait for."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from agent.sources import gpu
 
 
 def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs whose waiting share reaches the bound, each with its main cause."""
+    """Yield the GPUs whose share of waiting reaches the bound, with the main cause of each."""
     assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
     for labels, share in fault.rows(machine.samples):
@@ -28,7 +28,7 @@ def cure(finding: Finding) -> str:
 
 
 def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that other GPUs of this machine wait for, with the number of waiting GPUs."""
+    """Yield the GPUs that other GPUs of this machine wait for, with the number of these GPUs."""
     assert fault.finding
     counts: dict[str, int] = {}
     for labels, share in fault.rows(machine.samples):

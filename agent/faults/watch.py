@@ -20,21 +20,21 @@ from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
 
 LOOK_EVERY, READER_EVERY = 15.0, 5.0
-"""Seconds between two evaluations of all faults: the Prometheus interval, and the shorter interval
-while clients request the status."""
+"""Seconds between two evaluations of all faults: the evaluation interval of Prometheus, and the
+shorter interval used while clients request the status."""
 
 BRIDGED = 60.0
-"""Seconds for which a fault may disappear and still count as the same fault. A state must last this
-long to be an event, and within this time after startup, every read runs for the first time."""
+"""Maximum gap in seconds between two occurrences of the same fault, minimum duration of a state to
+be an event, and time after startup within which every read runs for the first time."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
-"""Maximum age in seconds and maximum number of retained events."""
+"""Maximum age in seconds and maximum number of the retained events."""
 
 EVENTS = frozenset({"xid", "link_errors"})
-"""Fault kinds whose counter remains after their events."""
+"""Kinds of faults whose counter still shows past events."""
 
 OF_LATE = 900.0
-"""Seconds for which a fault of a kind in EVENTS continues after its last event."""
+"""Seconds for which a fault of a kind in EVENTS remains active after its last event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Fault kinds for late or failed reads. A single late read resolves by itself: it is no event."""
@@ -44,34 +44,34 @@ LATE_READ_SECONDS = 30.0
 hold time of its alert has passed, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
-"""Faults that put job results in doubt; they rank first within their severity."""
+"""Faults that put job results in doubt, which are listed first within their severity."""
 
 
 class AlertState(StrEnum):
-    """State of a fault's alert, based on this agent's own condition and hold."""
+    """State of a fault's alert, based on the condition and the hold in this agent."""
 
-    WOULD_FIRE = "would_fire"  # the condition has held for as long as the rule requires
-    HOLDING = "holding"  # the condition holds, but not yet for long enough
-    OFF = "off"  # the fault has no alert, or the owner disabled it
+    WOULD_FIRE = "would_fire"  # the condition has been true for as long as the rule requires
+    HOLDING = "holding"  # the condition is true, but not for long enough yet
+    OFF = "off"  # the fault has no alert, or the alert is disabled
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """A fault that is currently active."""
+    """A fault that is active at present."""
 
     id: str  # kind and place, such as `gpu_lost:GPU-3f...`
     fault: Fault
     finding: Finding
-    since: float | None  # agent clock (s); None: active since agent startup
+    since: float | None  # agent clock (s); None if already active at agent startup
     alert: AlertState
-    hold: float = 0.0  # seconds for which the condition must hold before the alert fires
+    hold: float = 0.0  # seconds for which the condition must be true to fire the alert
     hidden_by: str | None = None  # ID of the active fault that hides it
-    over: bool = False  # only the counter of past events remains
-    late: bool = False  # a read is late, but may end by itself, so it is not a fault yet
+    over: bool = False  # only the counter still shows past events
+    late: bool = False  # a read is late, but may still succeed, so there is no fault yet
 
     @property
     def severity(self) -> Severity:
-        """The current severity, which is info while a read is only late; the alert keeps its own
+        """The current severity, which is info as long as a read is only late; the alert has its own
         severity."""
         return Severity.INFO if self.late else self.finding.severity
 
@@ -84,8 +84,8 @@ class ActiveFault:
 
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
-    """A fault, or a GPU state that loses time, from start to end (agent clock, s). `since` is None
-    if it was present at agent startup, and `until` is None while it continues."""
+    """A fault, or a GPU state that loses time, from its start to its end (agent clock, s). `since`
+    is None if it was present at agent startup; `until` is None while it continues."""
 
     id: str
     severity: Severity
@@ -99,7 +99,7 @@ class FaultEvent:
 
 @dataclass(slots=True)
 class _Standing:
-    """A fault or state, with the times at which it began, was last seen, and last changed."""
+    """A fault or state, and the times at which it started, was last seen, and last changed."""
 
     event: FaultEvent
     began: float
@@ -109,14 +109,14 @@ class _Standing:
 
 @dataclass(slots=True, eq=False)
 class FaultWatch:
-    """Searches the whole snapshot of a tick for faults, at its own interval."""
+    """Searches a snapshot of all readings for faults, at its own interval."""
 
     configuration: Configuration
     inventory: Callable[[], GpuInventory]
     spec: Callable[[], SystemSpec | None]
     active: tuple[ActiveFault, ...] = ()  # most severe first
-    events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, newest last
-    waits: bool = True  # give late reads time to end; a single pass of a command cannot
+    events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, latest last
+    waits: bool = True  # wait for late reads; a command that runs a single pass cannot
     looked: float | None = None  # time of the last pass (agent clock, s)
     first: float | None = None  # time of the first pass
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))  # of the last pass
@@ -128,7 +128,7 @@ class FaultWatch:
         return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Evaluate every fault on a snapshot with health and reports, once per snapshot."""
+        """Evaluate every fault on a snapshot that includes health and reports, once."""
         at = snapshot.at
         if self.looked == at:
             return
@@ -146,7 +146,7 @@ class FaultWatch:
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
         """Start, continue, and end faults and states."""
         at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
-        unseen = {  # UUIDs of the GPUs that this pass could not see; empty: all GPUs
+        unseen = {  # UUIDs of the GPUs not seen in this pass; empty string for all GPUs
             one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
             for one in wrong
             if one.kind in ("gpu_not_answering", "driver_hangs")
@@ -223,8 +223,8 @@ class FaultWatch:
 
 
 def id_of(finding: Finding) -> str:
-    """Return the identity of a fault: its kind, GPU, and device, and identifying labels such as a
-    port or a direction."""
+    """Return the ID of a fault: its kind, its GPU and device, and further labels that identify the
+    fault, such as a port or a direction."""
     own = finding.names[: len(by_kind()[finding.kind].names)]
     place = finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device, *own
     return ":".join(filter(None, place))
@@ -238,7 +238,7 @@ def _lasting(finding: Finding | None) -> object:
 
 def _early(one: _Standing) -> bool:
     finding, lasted = one.event.finding, one.last - one.began
-    if finding and finding.kind == "job_slower":  # slower steps may be a pause
+    if finding and finding.kind == "job_slower":  # slower steps may be due to a pause
         return lasted < seconds(by_kind()[finding.kind].hold)
     return finding is not None and finding.kind in READS and lasted < BRIDGED
 
@@ -247,8 +247,8 @@ ORDER = list(Severity)[::-1]
 
 
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
-    """Return the sort key of a fault: continuing faults come first, then the most severe faults,
-    then faults that put results in doubt, and last, faults that can wait."""
+    """Return the sort key of a fault. Current faults come first, then the most serious faults, then
+    faults that put results in doubt, and faults that can wait come last."""
     finding = one.finding
     kinds = list(by_kind())
     return (
@@ -262,7 +262,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
 
 
 def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
-    """Yield the ID of a fault and the IDs of the faults that hide it, each hidden by the next."""
+    """Yield the ID of a fault and of the faults that hide it, each hidden by the next."""
     while name:
         yield name
         name = hider.get(name, "")
@@ -276,7 +276,7 @@ def _inhibitions() -> tuple[Inhibition, ...]:
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
-    """Yield the faults, each with the first active alert that hides it; if faults hide each other,
+    """Yield the faults, each with the first active alert that hides it. If faults hide each other,
     the last of them remains visible."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]

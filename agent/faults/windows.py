@@ -1,10 +1,10 @@
-"""Growth of counters over windows, for conditions. Only metrics that conditions name are summed, in
+"""Increases of counters over windows, for conditions. Only metrics in conditions are summed, in
 buckets of a minute, or of ten minutes for windows longer than six hours.
 
-A series takes 4 bytes per bucket once it grows: with 8 active GPUs, 70 kB for windows of up to six
-hours and 30 kB for windows of a day. The hourly sums of agent/diagnosis/hours.py cannot replace a
-window of a day: they contain GPU states but no other counters, and they start at full hours. When
-an hour leaves the window, 4 % of the window is lost, while an alert fires at a share of 10 %.
+A series needs 4 bytes per bucket once it increases: with 8 active GPUs, 70 kB for windows of up to
+six hours and 30 kB for windows of a day. The hourly sums in agent/diagnosis/hours.py cannot replace
+a window of a day: they contain GPU states but no other counters, and they start at full hours. When
+an hour leaves the window, 4 % of the window is lost, and alerts fire at a share of 10 %.
 """
 
 import math
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Counted(Enum):
-    """The quantity of a metric that is summed."""
+    """The kind of sum over a window."""
 
     GROWTH = "increase"  # of a series, starting with its second value
     CHANGES = "changes of its value"
@@ -30,7 +30,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """A condition's request for a metric; `window` is in seconds, or 0 for the latest value."""
+    """A metric that a condition needs; `window` is in seconds, or 0 for the latest value."""
 
     metric: Metric
     window: float = 0.0
@@ -38,10 +38,10 @@ class Ask(NamedTuple):
 
 
 ABSENCES = Ask(internal("absences", "All values that are absent, with reasons.", "readings"))
-"""Request for the absent values of a pass."""
+"""Stands for the absent values in a pass."""
 
 LONG = 6 * 3600.0
-"""Seconds above which a window has wider buckets."""
+"""Window length in seconds above which buckets are wider."""
 
 NOTHING = Reading(ReadKey("", ""), 0.0, 0.0)
 NO_SAMPLE = Sample(ABSENCES.metric, (), 0.0)
@@ -56,10 +56,10 @@ def width_for(window: float) -> float:
 
 @dataclass(slots=True)
 class _Ring:
-    """The buckets of a series, allocated when the series first grows."""
+    """The buckets of a series, allocated when the series first increases."""
 
     sums: "array[float]" = field(default_factory=lambda: array("f"))
-    newest: int = 0  # the most recent bucket
+    newest: int = 0  # the latest bucket
 
     def add(self, bucket: int, amount: float, size: int) -> None:
         if not self.sums:
@@ -70,7 +70,7 @@ class _Ring:
         self.sums[bucket % size] += amount
 
     def total(self, bucket: int, count: int) -> float:
-        """Return the sum of `count` buckets up to and including `bucket`."""
+        """Return the sum of the `count` buckets that end with `bucket`."""
         size = len(self.sums)
         first = max(bucket - count + 1, self.newest - size + 1)
         if first > self.newest:
@@ -83,7 +83,7 @@ class _Ring:
 
 @dataclass(slots=True)
 class _Window:
-    """All series of a metric, summed in buckets of equal width."""
+    """All series of a metric, each summed in buckets of the same width."""
 
     metric: Metric
     counted: Counted
@@ -91,7 +91,7 @@ class _Window:
     size: int
     last: dict[Labels, float] = field(default_factory=dict)
     rings: dict[Labels, _Ring] = field(default_factory=dict)
-    events: int = 0  # additions so far, except for seconds, which grow continuously
+    events: int = 0  # number of additions, except in metrics that count seconds
 
     def take(self, at: float, samples: Mapping[Labels, float]) -> None:
         bucket, counts = int(at // self.width), self.counted is Counted.PRESENCE
@@ -103,7 +103,7 @@ class _Window:
             self.last[labels] = value
             if amount:
                 self.events += not self.metric.name.endswith("_seconds_total")
-                if labels not in self.rings:  # others may be for removed devices
+                if labels not in self.rings:  # drop rings of removed devices
                     past = bucket - self.size
                     self.rings = {k: r for k, r in self.rings.items() if r.newest > past}
                 self.rings.setdefault(labels, _Ring()).add(bucket, amount, self.size)
@@ -126,13 +126,13 @@ class _Window:
 
 @dataclass(slots=True, eq=False)
 class FaultSamples(SampleStore):
-    """The latest samples, and the sums over the windows of conditions."""
+    """The latest samples, and the sums over the windows that conditions use."""
 
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
     _taken: dict[ReadKey, Reading] = field(default_factory=dict)
-    _changed: dict[str, int] = field(default_factory=dict)  # turn of its last change, by metric
+    _changed: dict[str, int] = field(default_factory=dict)  # turn of the last change, by metric
     _late: list[ReadKey] = field(default_factory=list)  # reads whose data have expired
-    _absent: int = 0  # turn in which absences last changed
+    _absent: int = 0  # turn in which absences changed last
     _answers: dict[object, tuple[object, Any]] = field(default_factory=dict)
     _of_look: dict[object, Any] = field(default_factory=dict)
 
@@ -148,7 +148,7 @@ class FaultSamples(SampleStore):
                     self._windows[key] = _Window(metric, counted, width, size)
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
-        """Store the new readings, and add them to the sums."""
+        """Store new readings, and add them to the sums."""
         taken = self._taken
         new = [one for key, one in readings.items() if taken.get(key) is not one]
         old = (one for key, one in readings.items() if taken.get(key) is one)
@@ -171,7 +171,7 @@ class FaultSamples(SampleStore):
                 window.take(now, self.all(window.metric))
 
     def _note(self, before: Reading | None, now: Reading | None) -> None:
-        """Note the metrics whose samples or absences differ between two readings of a read."""
+        """Record the metrics with different samples or absences in two readings of a read."""
         old, new, changed = before or NOTHING, now or NOTHING, self._changed
         for one, other in zip_longest(old.samples, new.samples, fillvalue=NO_SAMPLE):
             if one != other:
@@ -182,7 +182,7 @@ class FaultSamples(SampleStore):
                 changed[absence.metric.name] = self.turn
 
     def grown(self, ask: Ask) -> dict[Labels, float]:
-        """Return the growth of each series that grew within the window."""
+        """Return the increase of each series that increased within the window."""
         window = self._window(ask)
         return window.grown(self.now, ask.window) if window else {}
 
@@ -191,7 +191,7 @@ class FaultSamples(SampleStore):
 
     def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
         """Return the result of `found`, which is called again only if the inputs in `asks` may have
-        changed; without `asks`, it is called every time."""
+        changed; without `asks`, `found` is called every time."""
         if not asks:
             return found()
         version = tuple(map(self._version, asks))
@@ -208,13 +208,13 @@ class FaultSamples(SampleStore):
         return known
 
     def forget(self, *, answers: bool = False) -> None:
-        """Drop the results of a pass; if thresholds have changed (`answers`), drop all results."""
+        """Drop the results of a pass; drop all results if `answers` is true (new thresholds)."""
         self._of_look.clear()
         if answers:
             self._answers.clear()
 
     def _version(self, ask: Ask) -> object:
-        """Return a version that changes if the result for `ask` may have changed."""
+        """Return a version that changes whenever the result for `ask` may have changed."""
         if ask is ABSENCES:
             return self._absent
         if ask.window:

@@ -1,4 +1,4 @@
-"""XID errors: the rows for their rules, and the errors that a pass finds."""
+"""XID errors: the rows for their rules, and the errors found in a pass."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -17,10 +17,10 @@ from agent.specs.xids import (
 )
 
 UNNUMBERED = meaning(0)
-"""Placeholder for every code that is not in the catalogue."""
+"""Placeholder for all codes that are not in the catalogue."""
 
 UNUSED = "a code that NVIDIA does not use"
-"""Name that the catalogue gives to unused codes."""
+"""Name of unused codes in the catalogue."""
 
 BY_UNIT = {
     XidAction.RESET: (
@@ -33,11 +33,11 @@ BY_UNIT = {
         "Nothing to do, unless XID 154 follows: then do what it requests.",
     ),
 }
-"""Events and first steps for XIDs 144 to 150, by the action that follows from the unit."""
+"""Events and first steps for XIDs 144 to 150, by the action that the affected unit requires."""
 
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
-    """Return the catalogue's codes, grouped by severity and action."""
+    """Return the codes in the catalogue, grouped by severity and action."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:
@@ -48,7 +48,7 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield a row for each combination of severity and action, and a row for uncatalogued codes."""
+    """Yield a row per severity and action, and a row for codes that are not in the catalogue."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
@@ -57,7 +57,7 @@ def rules() -> Iterator[dict[str, str]]:
 
 
 def of_units() -> Iterator[dict[str, str]]:
-    """Yield a row for each action that follows from an NVLink 5 unit."""
+    """Yield a row for each action that an NVLink 5 unit may require."""
     for action, (what, do) in BY_UNIT.items():
         yield {**_row(_of_action(action), action), "happened": what, "do": do}
 
@@ -77,7 +77,7 @@ def _row(severity: Severity, action: XidAction, codes: str = "") -> dict[str, st
 
 
 def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression for the codes, with a character class for the last digit."""
+    """Return a regular expression for the codes, with character classes for last digits."""
     tens: dict[int, list[int]] = {}
     for code in sorted(codes):
         tens.setdefault(code // 10, []).append(code % 10)
@@ -106,8 +106,8 @@ def _of_action(action: XidAction) -> Severity:
 
 
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield recent errors, each with the severity of its alert, which depends on the unit for
-    NVLink 5. An error without a timestamp counts as recent."""
+    """Yield recent errors with the severity of their alert, which depends on the affected unit for
+    NVLink 5. Errors without a timestamp count as recent."""
     assert fault.finding
     samples = machine.samples
     architectures = {
@@ -151,8 +151,8 @@ def first_step(finding: Finding) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yield the catalogue as a Markdown table for the runbook: a line for each code, in order, and
-    a last line for codes that NVIDIA does not use."""
+    """Yield the catalogue as a Markdown table for the runbook: a line per code in ascending order,
+    and a last line for codes that NVIDIA does not use."""
     yield "| XID | name | severity | first step | GPUs |"
     yield "|---|---|---|---|---|"
     for m in sorted(catalogue().values(), key=lambda m: m.code):
