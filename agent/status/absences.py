@@ -1,4 +1,4 @@
-"""Absent values, with their locations and reasons."""
+"""Absent values, with their places and reasons."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from agent.status.model import AbsenceStatus
 
 
 def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
-    """Return the absences, merged if metric, reason, and detail are equal."""
+    """Return the absences, merged if they have the same metric, reason, and detail."""
     groups: dict[tuple[Reason, str, str, str], list[Mapping[str, str]]] = {}
     for metric, labels, reason, detail in absences:
         key = reason, metric.name, detail, metric.meaning
@@ -27,7 +27,7 @@ def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
 
 
 def summary(found: Sequence[AbsenceStatus]) -> str | None:
-    """Return the number of absent metrics and the reasons, most frequent first."""
+    """Return the number of absent metrics, and the reasons in descending order of frequency."""
     if not found:
         return None
     first = {one.metric: one.reason for one in reversed(found)}  # one reason each, to add up
@@ -37,7 +37,7 @@ def summary(found: Sequence[AbsenceStatus]) -> str | None:
 
 
 def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
-    """Return each location and reason with the metrics that are absent there for that reason."""
+    """Return each place and reason, with the metrics that are absent there for this reason."""
     metrics: dict[str, list[str]] = {}
     for one in found:
         metrics.setdefault(one.text, []).append(one.metric)
@@ -45,7 +45,7 @@ def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
 
 
 def _where(places: Sequence[Mapping[str, str]]) -> str:
-    """Return the locations of absences from their labels, for example `GPUs 0-7`, `GPU 0 link 2;
+    """Return the places of absences based on their labels, for example `GPUs 0-7`, `GPU 0 link 2;
     GPU 3 link 0`, or `md0, md1`."""
     further: dict[str, dict[str, None]] = {}  # by GPU
     for labels in places:

@@ -1,5 +1,5 @@
-"""Builds the status on demand, at most once per tick, from the tick, the GPU time accounts, and the
-faults."""
+"""Builds the status when it is requested, at most once per tick, from the tick, the GPU time
+accounts, and the faults."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,19 +40,19 @@ from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
 MOST_ENDED = 5
-"""Maximum number of ended jobs in the status; `/api/v1/jobs` lists all."""
+"""Maximum number of ended jobs in the status; `/api/v1/jobs` lists all ended jobs."""
 
 SEEN = 0.05
-"""Share of GPU time outside the main state from which the status shows how the time is divided."""
+"""Minimum share of GPU time outside the main state for which the status shows all states."""
 
 LEAST = 0.005
-"""Share of GPU time from which a state is named in the division of GPU time."""
+"""Minimum share of GPU time for which the list of states includes a state."""
 
 SOUND = "All expected hardware is present, and no link is known to be slow."
 
 
 class Looked(NamedTuple):
-    """Parts of the status that change only with a fault check."""
+    """Parts of the status that change only when faults are checked."""
 
     snapshot: Snapshot | None
     absences: tuple[AbsenceStatus, ...]
@@ -62,7 +62,7 @@ class Looked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class StatusBoard:
-    """A poller listener that keeps the last 15 minutes and builds the status of a tick when it is
+    """A poller listener that stores the last 15 minutes, and builds the status of a tick when it is
     first requested."""
 
     source: StatusSource
@@ -155,8 +155,8 @@ class StatusBoard:
         return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
 
     def _looked(self, ailing: Ailing) -> Looked:
-        """Return the parts computed from the last fault check, cached because each computation
-        reads a whole snapshot."""
+        """Return the parts based on the last check for faults. They are cached, because computing
+        them requires reading a whole snapshot."""
         source, seen = self.source, self.source.faults.snapshot
         if self._last_look.snapshot is not seen:
             absences = absence_statuses(seen.absences(seen.at))
@@ -168,8 +168,8 @@ class StatusBoard:
 
 
 def _places(source: StatusSource) -> Mapping[str, tuple[str, Sequence[int]]]:
-    """Return the places of faults that do not know their own: GPUs that the agent has never seen
-    but the driver counts, and jobs that have become slower."""
+    """Return the places of faults that have no place of their own: GPUs that the driver counts but
+    the agent has never seen, and jobs that have become slower."""
     missing, jobs = source.inventory.missing, source.jobs().running
     slow = (title(job.receipt) for job in jobs if job.slower)
     return {
@@ -195,8 +195,8 @@ def _running(jobs: WatchedJobs, seen: SeenTick) -> Iterator[RunningJob]:
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs. With a critical finding, the level is not good;
-    a first step in `said` is not repeated."""
+    """Return a group with the findings of its GPUs. With a critical finding, the level is not good.
+    The first step is omitted if it is in `said`."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(
@@ -210,7 +210,7 @@ def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingS
 def _once(
     findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
 ) -> tuple[FindingStatus, ...]:
-    """Return the findings without first steps that a clause or an earlier finding already shows."""
+    """Return the findings, without first steps already shown by a clause or another finding."""
     shown = {name for clause in clauses for name in clause.findings}
     said = {clause.do for clause in clauses}
     found = []
@@ -222,8 +222,8 @@ def _once(
 
 
 def _divided(gpus: Sequence[Judged]) -> str | None:
-    """Return the division of GPU time, largest share first, for example `busy 65 %, starved by disk
-    30 %`, or None if a single state takes nearly all of it."""
+    """Return the shares of GPU time in descending order, for example `busy 65 %, starved by disk 30
+    %`, or None if almost all of the time is spent in a single state."""
     sums: dict[Pair, float] = {}
     for verdict in (gpu.verdict for gpu in gpus if gpu.verdict):
         for pair, part in verdict.shares.items():

@@ -1,4 +1,4 @@
-"""Events of the last 24 hours: faults, states that lost time, and jobs."""
+"""Events of the last 24 hours: faults, states that lost GPU time, and jobs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from agent.status.model import EventStatus, Level
 from agent.status.words import LEVEL, began, duration, finding_text, moment
 
 ALIKE = 30.0
-"""Maximum seconds between the starts, and between the ends, of the same event on several GPUs."""
+"""Maximum difference in seconds between the starts, and the ends, of an event on several GPUs."""
 
 MOST = 200
 
@@ -21,8 +21,8 @@ MOST = 200
 def event_statuses(
     events: Sequence[FaultEvent], jobs: Iterable[Receipt], snapshot: Snapshot, *, silent: bool
 ) -> tuple[EventStatus, ...]:
-    """Return all events, newest first. While the driver is `silent`, the state of running jobs is
-    unknown."""
+    """Return all events, most recent first. While the driver is `silent`, the state of running jobs
+    is unknown."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}
     for one in sorted(events, key=lambda one: one.since or 0.0):
@@ -66,8 +66,8 @@ def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventS
 
 
 def job_event(receipt: Receipt, *, silent: bool) -> EventStatus:
-    """Return a job as an event: the start of a running job, or the run time of an ended job with
-    the severity of its losses."""
+    """Return a job as an event: the start of a running job, or the run time of an ended job, with
+    the severity of the time that it lost."""
     text = f"{title(receipt)} on {gpus_named(gpu.index for gpu in receipt.gpus)}"
     over = receipt.ended is not None
     return EventStatus(

@@ -1,4 +1,4 @@
-"""Findings for display, each with its alert and first step; equal findings on several GPUs are
+"""Findings for display, each with its alert and first step. Identical findings on several GPUs are
 merged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ from agent.status.words import (
 
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 NEAR = 0.5
-"""Share of the limit below which a degraded PCIe link does not currently reduce throughput."""
+"""Share of the limit below which a degraded PCIe link does not reduce throughput at present."""
 
 
 def finding_statuses(
@@ -33,8 +33,8 @@ def finding_statuses(
     places: Mapping[str, tuple[str, Sequence[int]]],
     step: Callable[[ActiveFault], str],
 ) -> tuple[FindingStatus, ...]:
-    """Return the active faults, most severe first. `places` names places that a fault does not
-    know, with their GPUs, by its kind; `step` returns the first step for a fault."""
+    """Return the active faults, most serious first. `places` contains places and GPUs for kinds of
+    faults that have no place of their own; `step` returns the first step for a fault."""
     down = {_port(one) for one in watch.active if one.finding.kind == "port_down"}
     words = {
         one.id: (
@@ -58,8 +58,8 @@ def _port(one: ActiveFault) -> tuple[str, ...]:
 
 
 def _under(one: ActiveFault, same: Sequence[ActiveFault]) -> bool:
-    """Return whether a fault of a host's port or disk is hidden by another fault of it, which is
-    then as old."""
+    """Return whether a fault of a port or disk of the host is hidden by another fault of the same
+    port or disk. The other fault is then at least as old."""
     return not one.finding.gpu and any(
         one.hidden_by == other.id and one.finding.device and _port(one) == _port(other)
         for other in same
@@ -111,8 +111,8 @@ def _status(
 
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
-    """Return the text without the GPU name. For a PCIe link whose traffic is well below its limit,
-    the text says so."""
+    """Return the text without the GPU name. If the traffic on a PCIe link is well below its limit,
+    the text includes this."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
@@ -140,13 +140,13 @@ def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
 
 
 def grave(findings: Iterable[FindingStatus]) -> bool:
-    """Return whether any finding is critical and still present."""
+    """Return whether any finding is critical and has not ended."""
     return any(one.level is Level.CRITICAL and not one.over for one in findings)
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of a GPU's work, or None for good work on a GPU with a critical finding,
-    because the work is neither healthy nor the fault."""
+    """Return the level of a GPU's work. Return None for good work on a GPU with a critical finding,
+    because the work is not healthy, but the work is not at fault either."""
     return None if level is Level.GOOD and grave(findings) else level
 
 
@@ -161,8 +161,8 @@ def by_gpu(
 
 
 Ailing = Mapping[tuple[str, str], Level]
-"""Level of the worst finding by kind of path and device; the kind is empty for a device of the
-host, because most findings of a GPU do not concern a path."""
+"""Level of the worst finding, by kind of path and device. The kind is empty for host devices,
+because most findings of a GPU do not concern a path."""
 
 OF_PATH = {
     "fabric_health": "nvlink",
@@ -174,11 +174,11 @@ OF_PATH = {
     "pcie_replays": "pcie",
     "pcie_slot": "pcie",
 }
-"""Kinds of findings of a GPU that concern one of its paths."""
+"""Path that is affected by a finding of a GPU, by kind of finding."""
 
 
 def ailing_paths(findings: Sequence[FindingStatus]) -> Ailing:
-    """Return the devices and the paths of GPUs with a finding that is not over."""
+    """Return the devices, and the paths of GPUs, that have a finding which has not ended."""
     found: dict[tuple[str, str], Level] = {}
     for one in findings:
         for device in () if one.over else one.devices:

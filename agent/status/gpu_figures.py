@@ -12,7 +12,7 @@ from agent.status.model import GpuFigures, InstanceStatus, ProcessStatus
 
 
 def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
-    """Return the current figures of the GPU with these labels."""
+    """Return the current figures of the GPU with the given labels."""
 
     def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
         found = (
@@ -41,8 +41,8 @@ def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
 
 
 def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
-    """Return the largest process, named after its job if possible, and the number of others, for
-    example `train:4711 ada and 2 more`."""
+    """Return the largest process, with the name of its job if known, and the number of other
+    processes, for example `train:4711 ada and 2 more`."""
     if not processes:
         return None
     first, more = processes[0], len(processes) - 1
@@ -52,8 +52,8 @@ def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str
 
 
 def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
-    """Return the processes on each GPU by UUID, largest memory use first. Program and user are set
-    only if the configuration allows it, exactly as in the published metrics."""
+    """Return the processes on each GPU by UUID, in descending order of memory use. Programs and
+    users are set only if the configuration allows it, as in the published metrics."""
     own = [
         sample
         for key, reading in snapshot.readings.items()
@@ -93,7 +93,7 @@ def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
 
 
 def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
-    """Return the MIG instances of each GPU by UUID, sorted by instance number."""
+    """Return the MIG instances of each GPU, by UUID and sorted by instance number."""
     found: dict[str, list[InstanceStatus]] = {}
     for info in samples.labelled(mig.INSTANCE_INFO):
         labels = info["gpu"], info["uuid"], info["gpu_instance"]

@@ -1,4 +1,4 @@
-"""The status of a GPU at a tick: verdict over a time window, figures, and processes."""
+"""The status of a GPU at a tick: verdict over a window, figures, and processes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -40,14 +40,14 @@ from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
 COSTS = 0.25
-"""Minimum share of time lost to reduced clocks that is reported even if work takes more time."""
+"""Minimum share of time lost because of low clocks to be shown even if work takes more time."""
 
 BESIDE = 0.06
-"""Minimum share of time lost to a cause that the headline reports for a working GPU. The minimum is
-doubled for exposed communication, which takes a few per cent in healthy jobs."""
+"""Minimum share of time lost to a cause for which the headline mentions the cause on a working GPU.
+The minimum is doubled for exposed communication, which is a few per cent in healthy jobs."""
 
 STANDS = 20.0
-"""Seconds after which a state that loses time is shown, even if an earlier state lost more."""
+"""Seconds after which the current loss is shown, even if an earlier state lost more time."""
 
 SILENT = "it no longer answers"
 
@@ -58,7 +58,7 @@ BASIS = {
 
 
 class Loss(NamedTuple):
-    """A state that lost time in the window, with its share and the seconds since it began."""
+    """A state that lost time in the window, the lost share, and the seconds since its start."""
 
     pair: Pair
     share: float
@@ -66,19 +66,19 @@ class Loss(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The verdict on a GPU. Without a `pair`, `why` gives the reason as text and `reason` as a
-    code. `beside` is the largest loss in the window, or None if the loss is small."""
+    """The verdict on a GPU. Without a `pair`, `why` is the reason as text and `reason` is the
+    reason code. `beside` is the largest loss in the window; None if the loss is small."""
 
     identity: GpuIdentity
     pair: Pair | None
-    seconds: float  # duration of the state, or since the GPU was lost
+    seconds: float  # duration of the state, or time since the GPU was lost
     reason: Reason | None = None
     why: str = ""
     detail: str = ""  # details that `why` omits
-    sound: bool = False  # expected to have no verdict
+    sound: bool = False  # the lack of a verdict is expected
     verdict: Verdict | None = None
     job: Job | None = None
-    share: float | None = None  # of the window spent in `pair`
+    share: float | None = None  # share of the window spent in `pair`
     beside: Loss | None = None
     window: int = 0  # length of the window in seconds; 0 for the last 10 s
     do: str = ""
@@ -98,17 +98,17 @@ class Judged(NamedTuple):
 
     @property
     def loss(self) -> Pair | None:
-        """The pair that the first step is against."""
+        """The state and cause that the first step addresses."""
         return self.shown(self.beside.pair if self.beside else None)
 
     def stood(self, pair: Pair | None) -> float:
-        """Return the seconds since this state began, also if it is not the current one."""
+        """Return the seconds since a state began, even if it is not the current state."""
         past = self.pair != pair and self.beside and self.beside.pair == pair
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
         """Return the pair to display: the largest loss in the window, unless it is small or the
-        current loss has lasted long. A working GPU shows a loss only if it is the `main` loss."""
+        current loss has lasted for long. A working GPU displays a loss only if it is `main`."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -118,7 +118,7 @@ class Judged(NamedTuple):
 
 
 class SeenTick(NamedTuple):
-    """Data of a tick that all parts of the status share."""
+    """Data of a tick shared by all parts of the status."""
 
     snapshot: Snapshot
     source: StatusSource
@@ -130,12 +130,12 @@ class SeenTick(NamedTuple):
 
 
 def costs(pair: Pair) -> bool:
-    """Return whether this state counts as lost time."""
+    """Return whether time in this state counts as lost."""
     return pair[0] in LOST_STATES
 
 
 def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[Judged]:
-    """Return every GPU with its verdict, sorted by index."""
+    """Return the verdict on every GPU, sorted by index."""
     inventory = source.inventory
     on = {gpu.uuid: job for job in source.jobs().running for gpu in job.receipt.gpus}
     divided = {labels["uuid"] for labels in source.samples.labelled(mig.INSTANCE_INFO)}
@@ -174,7 +174,7 @@ def _judged(
     if kept and pair != verdict.pair:
         stood = kept.stood(newest, pair, COSTS)
     if job:
-        stood = min(stood, job.receipt.watched)  # excludes the previous job
+        stood = min(stood, job.receipt.watched)  # exclude the previous job
     largest = None if pair[0] is State.IDLE else _costly(shares)
     begun = kept.stood(newest, largest[0], BESIDE, within=known) if kept and largest else 0
     beside = Loss(*largest, begun) if largest else None
@@ -192,14 +192,14 @@ def _judged(
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
-    """Return the first step against a loss of this GPU, used wherever the loss is displayed."""
+    """Return the first step to avoid a loss on this GPU, the same wherever the loss is shown."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return the first step for a fault; for lost time, the step for its largest cause."""
+    """Return the first step for a fault; for lost time, return the step for the largest cause."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
@@ -213,8 +213,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
-    """Return the time shares of the last 15 minutes, or since the job began if later, and the
-    number of known seconds. If none are known, return the shares of the last 10 s and 0."""
+    """Return the time shares over the last 15 minutes, or since the job began if that is later, and
+    the number of known seconds. If none are known, return the shares of the last 10 s and 0."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))
@@ -224,7 +224,7 @@ def window(
 
 
 def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
-    """Return the state and cause of the largest share of lost time, and that share."""
+    """Return the state and cause with the largest share of lost time, and that share."""
     lost = [
         (share, pair)
         for pair, share in shares.items()
@@ -266,7 +266,7 @@ def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
 
 
 def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
-    """Return the fields that follow from the verdict and the findings."""
+    """Return the fields that depend on the verdict and the findings."""
     key, at = gpu.identity.key, seen.snapshot
     whole, told = not (seen.silent or gpu.lost), gpu.lost or not seen.silent
     verdict = gpu.verdict if whole else None
@@ -303,13 +303,13 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
 
 
 def reasons(gpu: Judged) -> tuple[Why, ...]:
-    """Return the facts behind a GPU's verdict."""
+    """Return the facts that support a GPU's verdict."""
     facts = _facts(gpu.verdict, gpu.pair) if gpu.verdict and gpu.pair else ()
     return tuple(Why(text=text) for text in (*map(fact_text, facts), gpu.detail) if text)
 
 
 def slowed(gpu: Judged) -> tuple[Why, ...]:
-    """Return the time that a GPU loses to reduced clocks beside another state, with the reason."""
+    """Return the time lost to reduced clocks in addition to another state, with the reason."""
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(
@@ -325,7 +325,7 @@ def _facts(verdict: Verdict, pair: Pair) -> Sequence[Fact]:
 
 
 def _text(gpu: Judged) -> str:
-    """Return the state in words, for example `starved by disk` or `waiting for GPU 1`."""
+    """Return a description of the state, for example `starved by disk` or `waiting for GPU 1`."""
     if gpu.pair is None:
         return gpu.why
     late = gpu.waits_for if gpu.pair[1] is Cause.PEER else None

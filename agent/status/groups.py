@@ -1,4 +1,4 @@
-"""Groups of GPUs with the same verdict: their state over a time window, and the reasons."""
+"""Groups of GPUs with the same verdict: their state over a window, and the reasons."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -13,14 +13,14 @@ from agent.status.model import GpuGroup, Level, Why
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
 LEADER_SECONDS = 10
-"""Length of the window, in seconds, if there is no history."""
+"""Length of the window in seconds if there is no history."""
 
 Members = tuple[Pair | None, list[Judged]]
 
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
-    """Return the GPUs grouped by displayed pair and reason, most severe first, then largest group
-    first. A GPU that others wait for shows its own loss."""
+    """Return the GPUs grouped by displayed pair and reason, in descending order of severity, then
+    of size. A GPU that others wait for displays its own loss."""
     main, awaited = _main_loss(gpus), {gpu.waits_for for gpu in gpus}
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -30,7 +30,7 @@ def grouped(gpus: Sequence[Judged]) -> list[Members]:
 
 
 def _main_loss(gpus: Iterable[Judged]) -> Pair | None:
-    """Return the largest loss of GPUs that are working now; known causes take precedence."""
+    """Return the largest loss among GPUs that currently work, preferring known causes."""
     sums: dict[Pair, float] = {}
     for gpu in gpus:
         at_work = gpu.pair and not costs(gpu.pair)
@@ -47,8 +47,8 @@ def _weight(group: Members) -> tuple[bool, bool, int, int, int]:
 
 
 def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level | None:
-    """Return the level of a group. Communication is a warning only while a link is `full`, as in
-    its alert."""
+    """Return the level of a group. Communication is a warning only if a link is `full`, like in its
+    alert."""
     if pair is None:
         first = gpus[0]
         return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
@@ -85,7 +85,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
 
 
 def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
-    """Return the time share of the pair and the length of its window in seconds."""
+    """Return the time share of the pair, and the length of the corresponding window in seconds."""
     windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
     verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
     shares = (
@@ -98,8 +98,8 @@ def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, i
 
 
 def group_text(pair: Pair | None, gpus: Sequence[Judged]) -> str:
-    """Return the group's state in words, for example `starved by disk, 24 % of the last 15 min,
-    busy now` or `hung for 2 min, waiting for rank 1 (...)`."""
+    """Return a description of the group's state, for example `starved by disk, 24 % of the last 15
+    min, busy now` or `hung for 2 min, waiting for rank 1 (...)`."""
     if pair is None:
         stood = _for(gpus) * (not gpus[0].sound)
         return f"{gpus[0].why}{stood}"
@@ -131,7 +131,7 @@ def _share(gpu: Judged, pair: Pair | None) -> float | None:
 
 
 def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """Return the pair in words, for example `starved by disk` or `waiting for GPU 1`."""
+    """Return a description of the pair, for example `starved by disk` or `waiting for GPU 1`."""
     late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
     apart = pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus)
     if len(late) == 1 and None not in late:
@@ -141,8 +141,8 @@ def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
 
 
 def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """Return the current state of GPUs that lost time in the window, for example `, busy now`,
-    `, 3 of 8 now`, or `, ongoing` if they lost at least half as much in the last 10 s."""
+    """Return the current state of GPUs that lost time in the window, for example `, busy now`, `, 3
+    of 8 now`, or, if at least half of the loss continues in the last 10 s, `, ongoing`."""
     same = sum(gpu.pair == pair for gpu in gpus)
     if same:
         return f", {same} of {len(gpus)} now"
@@ -159,7 +159,7 @@ def _for(gpus: Sequence[Judged]) -> str:
 
 
 def listed(indices: Sequence[int]) -> str:
-    """Return GPU indices with their noun, for example `GPU 3` or `GPUs 1-3 and 5`."""
+    """Return GPU indices with a noun, for example `GPU 3` or `GPUs 1-3 and 5`."""
     runs = consecutive(indices)
     parts = [p for r in runs for p in ([f"{r[0]}-{r[-1]}"] if len(r) > 2 else map(str, r))]
     names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -19,18 +19,18 @@ from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Finding kinds for missing data, shown only in the list of findings unless nothing else is
-wrong."""
+"""Kinds of findings about missing data, which are shown only in the list of findings unless they
+are the only findings."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
 OF_CLOCKS = frozenset({"clocks_held_down"})
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
-"""Alerts on lost GPU time, which the clause about the GPU states reports."""
+"""Alerts for lost GPU time, which is reported in the clause about the work of the GPUs."""
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
-    """Return the clauses about hardware faults and the work of the GPUs, most severe first."""
+    """Return the clauses about hardware faults and the work of the GPUs, most serious first."""
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
     clauses = [*_broken(facts), *_work(facts)]
@@ -57,7 +57,7 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
     first = next(iter(shown), None) or next(unseen, None)
     if first:
         more = len(shown) - 1
-        faults = "faults" if more > 1 else "fault"  # information does not count
+        faults = "faults" if more > 1 else "fault"  # findings with level info do not count
         others = f", {more} more {faults} below" if more > 0 else ""
         yield HeadlineClause(
             level=first.level,
@@ -78,8 +78,8 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
 
 
 def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
-    """Return whether a finding is a current fault that neither concerns missing data nor is
-    reported by a group's clause."""
+    """Return whether a finding is a current fault that is neither about missing data nor reported
+    in the clause about the work of the GPUs."""
     if finding.kind in UNSEEN or finding.level is Level.INFO or finding.over or finding.hidden_by:
         return False
     if finding.alert and finding.alert.name in OF_STATES:
@@ -93,7 +93,7 @@ def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
 def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
-    """Return a clause that replaces the findings of `kinds` with a more detailed text."""
+    """Return a clause that replaces the findings of the given kinds with a more detailed text."""
     fault = by_kind()[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     hold = seconds(fault.hold)
@@ -112,8 +112,8 @@ def _clause(
 
 
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
-    """Return a clause about the unresponsive driver, which is only a warning while a late read may
-    still complete."""
+    """Return a clause about a driver that does not respond, which is only a warning while a late
+    read may still succeed."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
     known = any(f.kind in OF_DRIVER and f.level is Level.CRITICAL for f in facts.findings)
@@ -133,7 +133,7 @@ def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
 
 
 def _driver_known(facts: SeenTick) -> bool:
-    """Return whether a driver has ever responded and has not been released."""
+    """Return whether a driver has ever responded and has not been released since."""
     inventory = facts.source.inventory
     return inventory.most > 0 and inventory.reason is not Reason.RELEASED
 
@@ -162,8 +162,8 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 
 def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
-    """Return a clause for the work of all GPUs, with the first step of the most severe group that
-    has a first step."""
+    """Return a clause about the work of all GPUs, with the first step of the most serious group
+    that has one."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
@@ -199,16 +199,16 @@ ONLY = "the GPU"
 
 
 def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
-    """Return the GPUs by index, for example `GPUs 1-3 and 5`, or the number of GPUs if all are
-    included, for example `8 GPUs`."""
+    """Return the GPUs by index, for example `GPUs 1-3 and 5`, or, if all GPUs are included, their
+    number, for example `8 GPUs`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
     return listed([gpu.number for gpu in gpus])
 
 
 def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert of a state's finding, or without a finding, an inactive alert with the
-    shares at which the alert fires."""
+    """Return the alert for a state from its finding. Without a finding, return an inactive alert
+    with the shares at which the alert fires."""
     if state not in ALERTS:
         return None
     name, severity = ALERTS[state]
@@ -226,7 +226,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Return the time shares at which the alert of each state fires, with their windows."""
+    """Return the time shares at which the alerts fire, and the windows, by state."""
     return {
         State.STARVED: (
             (limits.starved_share, limits.starved_window),

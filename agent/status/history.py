@@ -1,4 +1,4 @@
-"""History of the last 15 minutes, in slots of one second of the agent's clock, with bounded
+"""History of the last 15 minutes, in slots of one second of the agent's clock, with limited
 memory."""
 
 from array import array
@@ -17,17 +17,17 @@ from agent.sources import activity, memory, power, temperature
 from agent.status.words import pair_name
 
 SPAN = 900
-"""Number of slots kept."""
+"""Number of slots to keep."""
 
 STANDS = int(LONGEST)
-"""Maximum number of missed slots that a late tick fills; longer gaps remain gaps."""
+"""Maximum number of missed slots that a late tick fills; longer gaps remain empty."""
 
 MOST_GPUS = 128
-"""Maximum number of histories; no more are added beyond it. A history without values is dropped."""
+"""Maximum number of GPU histories. Histories without values are dropped."""
 
 
 class HistorySeries(NamedTuple):
-    """Encoding of values as value / scale, rounded; the largest code marks a gap."""
+    """Encoding of values as `value / scale`, rounded; the largest code stands for a gap."""
 
     name: str
     unit: str
@@ -35,10 +35,10 @@ class HistorySeries(NamedTuple):
     typecode: str  # B (1 byte) or H (2 bytes)
     gap: int
     metric: Metric | None = None
-    seconds: float = 0.0  # over which the value is averaged
+    seconds: float = 0.0  # averaging window of the value
 
     def code(self, value: float | None) -> int:
-        """Return the code of a value; values out of range are clamped."""
+        """Return the code of a value; values out of range are limited to the range."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)
@@ -50,7 +50,7 @@ class HistorySeries(NamedTuple):
 
 
 SETTLED = 10.0
-"""Averaging window, in seconds, for values that fluctuate with every training step."""
+"""Averaging window in seconds, for values that fluctuate within every training step."""
 
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (
@@ -60,24 +60,24 @@ SERIES = (
     HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
-"""Share of a state and cause; if the state is unknown, it is a gap, and all shares are 0."""
+"""Share of a state and cause. While the state is unknown, all shares are 0 (a gap)."""
 
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
-"""Code of each state and cause; 0 marks a gap."""
+"""Code of each state and cause; 0 stands for a gap."""
 LOST = len(PAIRS) + 1
 """Code of the state of a GPU that no longer responds."""
 
 
 @dataclass(slots=True)
 class ValueHistory:
-    """History of a GPU by slot."""
+    """History of a GPU, by slot."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
     rings: "tuple[array[int], ...]" = field(
         default_factory=lambda: tuple(array(one.typecode, [one.gap]) * SPAN for one in SERIES)
     )
-    shares: "dict[Pair, array[int]]" = field(default_factory=dict)  # pairs that were ever above 0
-    seen: int = 0  # last second with values
+    shares: "dict[Pair, array[int]]" = field(default_factory=dict)  # pairs with a share above 0
+    seen: int = 0  # last second that had values
 
     def put(
         self,
@@ -86,7 +86,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write a second, or all seconds that a late tick covers."""
+        """Write the slot of a second, or all slots covered by a late tick."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -98,8 +98,8 @@ class ValueHistory:
                 ring[slot] = code
 
     def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
-        """Return the mean share of each pair over the last `seconds` up to `newest`, and the number
-        of seconds with a known state."""
+        """Return the mean share of each pair in the last `seconds` before and including `newest`,
+        and the number of seconds for which the state is known."""
         last = min(SPAN, seconds)
         states = _ordered(self.states, newest, last)
         known = len(states) - states.count(0) - states.count(LOST)
@@ -107,8 +107,8 @@ class ValueHistory:
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
-        """Return the seconds for which the share of a pair has been at least `least`, or with
-        `within`, the seconds since it first was in the last `within` seconds."""
+        """Return the seconds for which the share of a pair has been `least` or more, or, with
+        `within`, the seconds since the share first reached it in the last `within` seconds."""
         ring = self.shares.get(pair)
         if ring is None:
             return 0
@@ -124,7 +124,7 @@ class ValueHistory:
 
 
 def _ordered(ring: "array[int]", newest: int, last: int = SPAN) -> "array[int]":
-    """Return the `last` codes up to second `newest`, oldest first."""
+    """Return the `last` codes up to the second `newest`, oldest first."""
     end = newest % SPAN + 1
     return ring[end - last : end] if last <= end else ring[end - last :] + ring[:end]
 
@@ -134,14 +134,14 @@ GAPS = tuple(series.gap for series in SERIES)
 
 @dataclass(slots=True)
 class History:
-    """History of all GPUs, recorded at every tick regardless of whether a page is open."""
+    """History of all GPUs, recorded at every tick, even while no page is open."""
 
     inventory: Callable[[], GpuInventory]
     samples: SampleStore
     newest: int | None = None  # last second recorded
     oldest: int = 0  # first second recorded
     timestamp: float = 0.0  # wall-clock time of `newest`
-    gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID: a lost GPU may return
+    gpus: dict[str, ValueHistory] = field(default_factory=dict)  # by UUID, as a lost GPU may return
 
     def take(self, snapshot: Snapshot) -> None:
         second = int(snapshot.at)
@@ -154,9 +154,9 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots that this tick writes; longer runs of missed slots become gaps."""
+        """Return the slots that this tick writes; a longer gap before the tick remains empty."""
         newest = self.newest or 0
-        if second - newest <= STANDS:  # writes the same second again if the clock stands still
+        if second - newest <= STANDS:  # repeats a second if the clock has stopped
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
         gap = [at % SPAN for at in range(max(newest + 1, second - SPAN + 1), second)]
         for kept in self.gpus.values():
@@ -187,14 +187,14 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop histories without values in the whole span, and pairs whose shares are all 0."""
+        """Drop histories without values in the whole span, and pairs with shares of 0 only."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
-        """Return the slots after second `since` if they are all still kept, or else all slots."""
+        """Return the slots after second `since` if all are still available, or else all slots."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1
@@ -225,5 +225,5 @@ class History:
 
 
 def _text(ring: "array[int]", newest: int, slots: int) -> str:
-    """Return the newest codes as Base64-encoded little-endian integers."""
+    """Return the latest codes as Base64-encoded little-endian integers."""
     return b64encode(_ordered(ring, newest, slots).tobytes()).decode()

@@ -1,4 +1,4 @@
-"""Job descriptions: progress, losses, and the receipt of an ended job."""
+"""Job descriptions: progress, lost time, and receipts of ended jobs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -16,29 +16,29 @@ NO_STEP = {
     Reason.IRREGULAR: "steps per second: not visible in the GPUs' power",
     Reason.FLAT: "steps per second: not visible in the GPUs' power, which hardly varies",
 }
-"""Texts that explain why the step rate of a job is unknown."""
+"""Texts that explain why the step rate is unknown."""
 
 KWH = 3.6e6
 MUCH = 0.25
-"""Share of lost time above which a job has the severity of its losses, as in the alert."""
+"""Minimum share of lost time for which a job has the severity of the loss, as in the alert."""
 
 MOST_SHARES = 3
 LEAST = 0.01
-"""Minimum time share of a state that is named."""
+"""Minimum time share of a state to be mentioned."""
 MOST = 0.9
-"""Saved share of a job's time above which too little work was seen for an estimate."""
+"""Maximum saved share of a job's time; above it, too little work was observed for an estimate."""
 
 
 def title(receipt: Receipt) -> str:
     """Return the name of the job if it may be shown, or else a name based on its first process or
-    ID."""
-    start, _, pid = receipt.id.rpartition("-")  # start-PID if no scheduler named the job
+    its ID."""
+    start, _, pid = receipt.id.rpartition("-")  # format start-PID if no scheduler named it
     numbers = start.isdecimal() and pid.isdecimal()
     return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
 
 
 def sentence(job: Job) -> str:
-    """Return a description of the job's progress, with problems first."""
+    """Return a description of a job's progress, starting with problems."""
     parts = []
     if job.lost:
         verb = "are" if len(job.lost) > 1 else "is"
@@ -64,7 +64,7 @@ def _pace(job: Job) -> str:
 
 
 def _hang_text(hang: Hang) -> str:
-    """Return a description of a hang, with the processes that the others wait for, if known."""
+    """Return a description of a hang, including the processes that the job waits for, if known."""
     text = f"hung for {duration(hang.seconds)}"
     if not hang.culprits:
         return f"{text}: every GPU waits; the cause is not known"
@@ -73,19 +73,19 @@ def _hang_text(hang: Hang) -> str:
 
 
 def culprit_name(one: Culprit) -> str:
-    """Return a description of a culprit, for example `rank 1 (pid 20008, GPU 1, stopped)`."""
+    """Return a description of a process, for example `rank 1 (pid 20008, GPU 1, stopped)`."""
     who = f"rank {one.rank}" if one.rank is not None else "a process"
     return f"{who} (pid {one.pid}, GPU {one.gpu.index}, {one.state.value})"
 
 
 def hang_action(hang: Hang) -> str:
-    """Return the advice for a hang, with the process that blocks the others, if known."""
+    """Return the advice for a hang, with the process that the job waits for, if known."""
     first = next(iter(hang.culprits), None)
     return hang_advice(f"{first.pid}") if first else hang_advice()
 
 
 def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return a receipt as text: GPU-hours and losses, steps, energy, and cost."""
+    """Return a receipt as text: GPU-hours, lost time, steps, energy, and cost."""
     parts = [hours_text(receipt)]
     if receipt.unobserved > LEAST * receipt.gpu_seconds:
         parts[0] += f" and {amount(receipt.unobserved / 3600)} that were not observed"
@@ -103,7 +103,7 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def hours_text(receipt: Receipt) -> str:
-    """Return the GPU-hours and lost GPU-hours, then the other states, largest share first."""
+    """Return the GPU-hours, the lost GPU-hours, and then the other states, largest share first."""
     lost = time_in(receipt.seconds, *LOST_STATES)
     words: tuple[list[str], list[str]] = [], []
     for pair, share in largest(receipt.seconds):
@@ -116,8 +116,8 @@ def hours_text(receipt: Receipt) -> str:
 
 
 def cost_text(receipt: Receipt) -> str:
-    """Return the cost of the job's GPU-hours, of the lost GPU-hours, and, if the job is running, of
-    each further hour; empty without a configured price."""
+    """Return the cost of the job's GPU-hours, of the lost GPU-hours, and, for a running job, of
+    each additional hour; empty if no price is configured."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
@@ -129,8 +129,8 @@ def cost_text(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return the time saved by removing the costliest known cause, or a remark on the hang if the
-    job is `hung`; empty if the saving is small, or so large that the job has hardly worked yet."""
+    """Return the time saved by removing the costliest known cause, or a note about the hang if the
+    job is `hung`; empty if the saving is small, or if it is so large that little work was done."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
@@ -140,14 +140,14 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     less = f"up to {percent(first.saved / receipt.watched)} less time"
     would = "would take" if receipt.ended is None else "would have taken"
     text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
-    rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # does not set the pace
+    rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # do not set the pace
     if rests or first.then == BUSY or first.then_gpu is None:
         return text
     return f"{text}; then GPU {first.then_gpu.index}, {SUMMARIES[first.then]}, sets the pace"
 
 
 def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
-    """Yield the states and causes with their time shares, largest first."""
+    """Yield the states and causes with their time shares, in descending order."""
     whole = sum(seconds.values())
     for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
         if whole and part >= LEAST * whole:
@@ -155,8 +155,8 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
-    """Return the ID of the previous ended job with the same name and user, or None if there is none
-    or the job has no name."""
+    """Return the ID of the previous ended job with the same name and user; None if there is no such
+    job or the job has no name."""
     own = receipt.name, receipt.labels.user
     return next(
         (
@@ -169,8 +169,8 @@ def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
 
 
 def receipt_level(receipt: Receipt) -> Level | None:
-    """Return the level of a job's losses: the worst severity whose states took more than a quarter
-    of the time."""
+    """Return the level of a job's lost time: the highest severity whose states took more than a
+    quarter of the time."""
     lost: dict[Severity, float] = {}
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:
@@ -193,8 +193,8 @@ def running_job(
     *,
     silent: bool,
 ) -> RunningJob:
-    """Return the status of a running job, given the `findings` of its GPUs. While the driver is
-    `silent`, the state of the job is unknown."""
+    """Return the status of a running job; `findings` are the findings of its GPUs. While the driver
+    is `silent`, the state of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one.text for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))
@@ -229,7 +229,7 @@ def running_job(
 
 
 def ended_job(receipt: Receipt, ended: Iterable[Receipt]) -> EndedJob:
-    """Return the status of an ended job with its receipt."""
+    """Return the status of an ended job, including its receipt."""
     return EndedJob(
         id=receipt.id,
         ids=ids(receipt),

@@ -1,4 +1,4 @@
-"""Limits of the data paths in as few rows as possible, and negotiated link rates."""
+"""Limits of the data paths in as few rows as possible, and negotiated rates of links."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,11 +14,11 @@ from agent.status.paths import INWARD, PORTS, Way, port_labels, speed, works
 from agent.status.words import rate
 
 FULL_RATE = 0.99
-"""Share of the spec sheet rate from which a link counts as running at full rate."""
+"""Share of the rate in the spec sheet from which a link counts as running at full rate."""
 
 
 def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
-    """Return rows of path, devices, direction, limit, origin, and source; devices and directions
+    """Return rows with path, devices, direction, limit, origin, and source. Devices and directions
     with the same limit share a row."""
     ways: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for one in paths:
@@ -45,9 +45,9 @@ def link_rates(
     *,
     ailing: Ailing,
 ) -> dict[str, str]:
-    """Return the negotiated rates of ports and PCIe links by path, for example `8 x 400 Gb/s, each
-    at full rate`. Ports are compared with the spec sheet, and PCIe links with the limit of the GPU
-    and slot; without a known limit, the text says `negotiated`."""
+    """Return the negotiated rates of ports and PCIe links by kind of path, for example `8 x 400
+    Gb/s, each at full rate`. Ports are compared with the spec sheet, and PCIe links with the limit
+    of the GPU and slot. If the limit is unknown, the text says `negotiated`."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     most: defaultdict[str, dict[str, str]] = defaultdict(dict)
     keys = (way.key for way in ways)
@@ -60,7 +60,7 @@ def link_rates(
         if now and sheet:
             full = now >= FULL_RATE * sheet
             most[key.path][words] = words if full else rate(sheet, None, key.path)
-    # The PCIe generation drops while the GPU is idle, so only the width indicates a fault.
+    # The PCIe generation drops while a GPU is idle, so only the width can indicate a fault.
     for gpu in gpus:
         if gpu.uuid in lost:
             off["pcie", "lost"] += 1
@@ -81,7 +81,7 @@ def link_rates(
 
 
 def _off(key: PathKey, samples: SampleStore, ailing: Ailing) -> str:
-    """Return the remark on a port that is down or has a fault; empty for any other."""
+    """Return a remark about a port that is down or has a fault; empty for other ports."""
     up = works(key, samples) is not False
     if ("", key.device) in ailing:
         return "with a fault" if up else "down"

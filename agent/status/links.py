@@ -1,4 +1,4 @@
-"""NVLink graph with an edge for each link, or for all links from a GPU to the switches."""
+"""NVLink graph with an edge per link, or an edge for all links from a GPU to the switches."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -16,19 +16,19 @@ from agent.specs.sheets import SystemSpec
 from agent.status.model import LinkLoad, LinkStatus, NvlinkGraph, PathStatus
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
-"""Graph kinds in the status, by their name in the spec sheets."""
+"""Kinds of graphs in the status, by their names in the spec sheets."""
 
 TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "fully connected"}
 
 LITTLE = 0.01
 MID = 0.4
-"""Shares of the limit from which an edge counts as lightly and as moderately used."""
+"""Minimum shares of the limit from which an edge has the load `low` and `mid`."""
 
 
 @dataclass(slots=True)
 class FarEnds:
-    """Far end of each link: a GPU index, or None for a switch. It is updated every tick and kept
-    when a link goes down, because a link that is down does not report its far end."""
+    """Remote end of each link: a GPU index, or None for a switch. It is updated every tick and kept
+    after a link goes down, because a link that is down does not report its remote end."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
     _links: list["Link"] = field(default_factory=list)
@@ -45,14 +45,14 @@ class FarEnds:
             peer = by_address.get(pci_address(address))
             if remote == "switch":
                 self.ends[index, uuid, link] = None
-            elif remote == "gpu" and peer is not None:  # a guest may see its host's addresses
+            elif remote == "gpu" and peer is not None:  # a VM may see addresses of its host
                 self.ends[index, uuid, link] = peer
 
     def links(
         self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
     ) -> list["Link"]:
-        """Return the links with a known far end, or all links if `all_of`. The list is rebuilt only
-        if a link changes, because link states are read only once a minute."""
+        """Return the links with a known remote end, or all links if `all_of` is true. The list is
+        rebuilt only if a link changes, because link states are read only once a minute."""
         ups = samples.all(nvlink.LINK_UP)
         made_of = ups, ratios, len(self.ends), all_of
         if made_of != self._made_of:
@@ -66,7 +66,7 @@ class FarEnds:
 
 
 class Link(NamedTuple):
-    """An NVLink link of a GPU."""
+    """An NVLink of a GPU."""
 
     gpu: int
     number: int
@@ -84,7 +84,7 @@ def nvlink_graph(
     *,
     faults: Iterable[ActiveFault],
 ) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
-    """Return the NVLink graph and its edges; `faults` tells the links that make errors."""
+    """Return the NVLink graph and its edges; `faults` shows which links have errors."""
     errs = {
         (one.finding.gpu.index, int(one.finding.device))
         for one in faults
@@ -121,7 +121,7 @@ def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
 
 
 def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
-    """Return the utilization of the busier direction of each link that has its own counters."""
+    """Return the utilization of each link with its own counters, in its busier direction."""
     found: dict[Labels, float] = {}
     for key, path in bandwidth.paths.items():
         if key.path == "nvlink" and key.is_link and path.ratio is not None and path.until >= now:
@@ -144,7 +144,7 @@ def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
 def _spokes(
     links: Iterable[Link], totals: Mapping[int, float], full: float, errs: Set[tuple[int, int]]
 ) -> Iterator[LinkStatus]:
-    """Yield an edge for all links between each GPU and the switches."""
+    """Yield an edge per GPU for all links between the GPU and the switches."""
     by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
     for link in links:
         by_gpu[link.gpu].append(link)
@@ -183,9 +183,9 @@ def _note(gpu: int, links: Sequence[int], peer: int | None = None, verb: str = "
 def _meshes(
     links: Iterable[Link], totals: Mapping[int, float], full: float, errs: Set[tuple[int, int]]
 ) -> Iterator[LinkStatus]:
-    """Yield the links between pairs of GPUs. Because both ends report a link, the links are counted
-    at the end that reports more, and the higher utilization is shown. Without per-link counters, an
-    edge has the utilization of the less busy GPU."""
+    """Yield the links between pairs of GPUs. Both ends report a link, so the links are counted at
+    the end that reports more of them, and the higher utilization is used. Without per-link
+    counters, an edge has the utilization of the less busy GPU."""
     pairs: defaultdict[tuple[int, int], defaultdict[int, list[Link]]] = defaultdict(
         lambda: defaultdict(list)
     )

@@ -1,4 +1,4 @@
-"""Identity of the machine and load of the host."""
+"""Identity of the machine, and load of the host."""
 
 from msgspec.structs import replace
 
@@ -21,7 +21,7 @@ NO_GPUS = {
 
 
 def machine_status(source: StatusSource, snapshot: Snapshot) -> MachineStatus:
-    """Return the identity of the machine and its agent."""
+    """Return the identity of the machine and of its agent."""
     samples, first, uptime = source.samples, source.faults.first, source.uptime()
     info = next(iter(samples.labelled(system.INFO)), {})
     gpus, expected = samples.value(system.GPUS), samples.value(system.GPUS_EXPECTED)
@@ -59,7 +59,7 @@ def _sentence(machine: MachineStatus, playing: str) -> str:
 
 
 def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
-    """Return the state of each source (up, down, or off), sorted by name."""
+    """Return the state of each source (up, down, or off), in order of name."""
     health = snapshot.readings.get(HEALTH_KEY)
     samples = health.samples if health else ()
     up = {s.labels[0]: bool(s.value) for s in samples if s.metric is SOURCE_UP}
@@ -70,7 +70,7 @@ def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
 
 
 def host_status(samples: SampleStore) -> HostStatus:
-    """Return the CPU load of the host and the resources that tasks wait for."""
+    """Return the CPU load of the host and the shares of time in which tasks wait for resources."""
     busy = samples.value(host.BUSY)
     stalled = {
         name: samples.rate(host.PRESSURE, name, "some", seconds=SETTLED) for name in host.STALLS

@@ -1,8 +1,8 @@
 """The status of a machine at a tick, as returned by `/api/v1/status`.
 
-Lists are ordered, most severe first. Texts are for people only and must not be compared or
+Lists are in descending order of severity. Texts are only for people and must not be compared or
 searched; commands in a text are in backticks. Field names include the unit. Null means unknown or
-not applicable; an adjacent reason or text says which.
+not applicable, according to an adjacent reason or text.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from agent.model import Cause, Reason, State
 
 
 class Level(StrEnum):
-    """Severity of a statement, most severe first, which alone determines its colour. A null level
-    means that nothing is known."""
+    """Severity of a statement, in descending order. The level alone determines the colour. A null
+    level means that nothing is known."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -26,7 +26,7 @@ class Level(StrEnum):
 
 
 class AlertStatus(Struct, frozen=True, kw_only=True):
-    """The alert of a finding; `text` says how it notifies and when it fires."""
+    """The alert of a finding; `text` describes who is notified and when the alert fires."""
 
     name: str
     severity: Level
@@ -37,7 +37,7 @@ class AlertStatus(Struct, frozen=True, kw_only=True):
 class HeadlineClause(Struct, frozen=True, kw_only=True):
     """A clause of the machine's summary: a fault, or the work of a group of GPUs.
 
-    `findings` are the IDs of the findings that the clause reports; lists of findings omit them.
+    `findings` contains the IDs of the clause's findings; lists of findings omit these findings.
     """
 
     level: Level | None
@@ -52,15 +52,15 @@ class HeadlineClause(Struct, frozen=True, kw_only=True):
 
 
 class Why(Struct, frozen=True, kw_only=True):
-    """A fact behind a verdict."""
+    """A fact that supports a verdict."""
 
     text: str
 
 
 class GpuGroup(Struct, frozen=True, kw_only=True):
-    """GPUs with the same verdict. Without a state, `reason` gives a machine-readable cause.
+    """GPUs with the same verdict. If there is no state, `reason` is the machine-readable reason.
 
-    `share` is the share of the last `window_seconds` spent in the state with its cause; `since` is
+    `share` is the share of the last `window_seconds` spent in the state with the cause; `since` is
     the time at which the first GPU of the group entered the state.
     """
 
@@ -75,34 +75,34 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
     window_seconds: int | None = None
     since: datetime | None = None
     why: tuple[Why, ...] = ()
-    do: str | None = None  # null if a headline clause already has it
+    do: str | None = None  # null if a headline clause includes it
     job: str | None = None
     findings: tuple[str, ...] = ()
 
 
 class FindingStatus(Struct, frozen=True, kw_only=True):
-    """A fault. `hidden_by` is the ID of the finding that causes it; a hidden finding is displayed
-    under its cause, without a first step."""
+    """A fault. `hidden_by` is the ID of the finding that causes the fault; a hidden finding is
+    shown below its cause, without a first step."""
 
     id: str
     kind: str
     level: Level
     text: str  # includes the name of the GPU or device
-    brief: str  # without that name, for lists below it
+    brief: str  # without the name, for lists below the GPU or device
     devices: tuple[str, ...] = ()  # `gpu3`, `mlx5_0:1`
     since: datetime
-    or_before: bool = False  # present at the agent's first fault check, so that it may be older
+    or_before: bool = False  # present when the agent first checked, so it may be older
     do: str | None = None
     alert: AlertStatus | None = None
     runbook: str | None = None
     hidden_by: str | None = None
-    over: bool = False  # no longer present, except in its event counter
-    in_doubt: bool = False  # job results from its GPUs may be wrong
-    can_wait: bool = False  # nothing is lost meanwhile
+    over: bool = False  # ended, but still shown by its event counter
+    in_doubt: bool = False  # job results from the affected GPUs may be wrong
+    can_wait: bool = False  # nothing is lost by waiting
 
 
 class GpuFigures(Struct, frozen=True, kw_only=True):
-    """Current figures of a GPU, with limits; power and tensor throughput are 10 s means."""
+    """Current figures of a GPU, with limits; power and tensor throughput are means over 10 s."""
 
     activity_ratio: float | None = None
     sm_active_ratio: float | None = None
@@ -118,7 +118,7 @@ class GpuFigures(Struct, frozen=True, kw_only=True):
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """A process on a GPU; program and user are set only if the configuration allows it."""
+    """A process on a GPU; program and user are set only if the configuration allows them."""
 
     pid: int
     program: str | None = None
@@ -141,32 +141,32 @@ class InstanceStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuStatus(Struct, frozen=True, kw_only=True):
-    """A GPU and its own verdict, with details that its group omits.
+    """A GPU and its verdict, with details that are omitted in its group.
 
-    `shares` are time shares of the last ten seconds by `state/cause`; `findings` are finding IDs.
+    `shares` contains time shares of the last ten seconds by `state/cause`; `findings` contains IDs.
     """
 
     gpu: int
     uuid: str
     model: str
     lost: bool
-    faulty: bool  # it is not lost, and a critical finding concerns it
+    faulty: bool  # not lost, but with a critical finding
     level: Level | None
     state: State | None
     cause: Cause | None
-    text: str  # `starved by disk`, `lost`, or the reason for having no verdict
+    text: str  # `starved by disk`, `lost`, or the reason for the lack of a verdict
     since: datetime | None = None
-    gaps_seconds: int = 0  # time since then spent in other states
+    gaps_seconds: int = 0  # time since `since` spent in other states
     why: tuple[Why, ...] = ()
     doubts: tuple[Why, ...] = ()
     do: str | None = None
-    note: str | None = None  # additional remark: other GPUs wait for its process
-    basis: str | None = None  # signals behind the verdict
+    note: str | None = None  # remark, if other GPUs wait for its process
+    basis: str | None = None  # signals that the verdict is based on
     confidence: float | None = None
     waits_for: int | None = None
     shares: Mapping[str, float] = {}
     figures: GpuFigures = GpuFigures()
-    who: str | None = None  # its largest process and the number of others
+    who: str | None = None  # the largest process and the number of others
     processes: tuple[ProcessStatus, ...] = ()
     instances: tuple[InstanceStatus, ...] = ()
     findings: tuple[str, ...] = ()
@@ -174,8 +174,8 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathStatus(Struct, frozen=True, kw_only=True):
-    """A direction of a data path. `level` is warning at or above the threshold, or else null. Disks
-    without a limit are judged by the share of time in which they have requests."""
+    """A direction of a data path. `level` is warning at or above the threshold, and otherwise null.
+    Disks without a limit are judged by the share of time with requests in flight."""
 
     path: str  # nvlink, pcie, hbm, disk, network, infiniband
     device: str
@@ -187,14 +187,14 @@ class PathStatus(Struct, frozen=True, kw_only=True):
     threshold_ratio: float | None = None
     origin: str | None = None
     source: str | None = None
-    up: bool | None = None  # whether a port has a link, or the controller of a disk works
+    up: bool | None = None  # whether a port has a link or a disk controller works
     level: Level | None = None
     text: str  # `39 of 55 GB/s`, `no link`, `dead`, `not known`
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
-    """Devices of the same kind with similar traffic, as a row of a short list, fullest first.
-    `inward` and `outward` are means over the devices, for example `39 of 55 GB/s`."""
+    """Devices of the same kind with similar traffic, which share a row in a list, busiest first.
+    `inward` and `outward` are means over these devices, for example `39 of 55 GB/s`."""
 
     path: str
     name: str  # `gpu0-7`
@@ -205,33 +205,33 @@ class PathRow(Struct, frozen=True, kw_only=True):
     inward_ratio: float | None = None
     outward: str | None = None
     outward_ratio: float | None = None
-    text: str  # `full`, `of md0`, `at rest`, `no link`, `dead`; empty without a remark
+    text: str  # `full`, `of md0`, `at rest`, `no link`, or `dead`; empty if there is no remark
 
 
 class PathKind(Struct, frozen=True, kw_only=True):
-    """Summary of a kind of path, displayed above its rows."""
+    """Summary of a kind of path, shown above its rows."""
 
     path: str
     title: str  # `NVLink`
     directions: tuple[str, ...]
     devices: tuple[str, ...]
     threshold_ratio: float | None = None
-    faults: dict[str, Level] = {}  # devices with a fault of this path
+    faults: dict[str, Level] = {}  # devices with a fault related to this path
     highest: str  # `highest 71 %`, `not known`
     rates: str | None = None  # `8 x 400 Gb/s, each at full rate`
     limits: str  # `limit 450 GB/s (spec sheet)`
-    moves: bool  # displayed expanded: few devices, with traffic or a finding
+    moves: bool  # expanded: few devices, with traffic or a finding
     level: Level | None = None
 
 
 class LinkLoad(StrEnum):
-    """Load of a link, which determines its colour in the graph."""
+    """Load of a link, which determines the colour of the link in the graph."""
 
     NONE = "none"
     LOW = "low"
     MID = "mid"
     FULL = "full"
-    ERRING = "erring"  # makes errors
+    ERRING = "erring"  # has errors
     LESS = "less"  # some links of the edge are down
     DOWN = "down"
     UNKNOWN = "unknown"
@@ -239,23 +239,23 @@ class LinkLoad(StrEnum):
 
 class LinkStatus(Struct, frozen=True, kw_only=True):
     """An edge of the NVLink graph: a link between two GPUs, or, if `peer` is null, all links from a
-    GPU to the switches. `lane` is the edge's index among the `lanes` edges of its GPU pair."""
+    GPU to the switches. `lane` is the index of the edge among the `lanes` edges of its GPU pair."""
 
     gpu: int
     peer: int | None
     lane: int
     lanes: int
-    up: int  # links of this edge that are up
+    up: int  # number of links that are up
     links: int
-    down: tuple[int, ...] = ()  # numbers of the links that are down, on `gpu`
+    down: tuple[int, ...] = ()  # numbers of the links of `gpu` that are down
     ratio: float | None = None
     load: LinkLoad
     text: str | None = None  # description of the fault
 
 
 class NvlinkGraph(Struct, frozen=True, kw_only=True):
-    """The NVLink graph of kind switch, mesh, full, direct, or none; `expected` lists the GPU pairs
-    that are linked according to the spec sheet, with the number of links."""
+    """The NVLink graph, whose kind is switch, mesh, full, direct, or none; `expected` contains the
+    pairs of linked GPUs in the spec sheet, with the number of links."""
 
     kind: str
     expected: tuple[tuple[int, int, int], ...] = ()
@@ -263,7 +263,7 @@ class NvlinkGraph(Struct, frozen=True, kw_only=True):
 
 
 class PairShare(Struct, frozen=True, kw_only=True):
-    """A state and its cause, with the share of time spent in it."""
+    """A state and its cause, with the share of time spent in the state."""
 
     state: State
     cause: Cause
@@ -272,33 +272,33 @@ class PairShare(Struct, frozen=True, kw_only=True):
 
 
 class RunningJob(Struct, frozen=True, kw_only=True):
-    """A running job: its progress and its losses so far."""
+    """A running job: its progress and the time lost so far."""
 
     id: str
-    ids: tuple[str, ...]  # all names by which a link may refer to it
+    ids: tuple[str, ...]  # all names that links may use for the job
     title: str
     user: str | None
     gpus: tuple[int, ...]
     name: str  # `GPUs 0-7`
     level: Level | None
-    text: str  # most severe first
+    text: str  # most serious first
     do: str | None = None
     since: datetime
     watched_seconds: int
     gpu_seconds: float
     lost_gpu_seconds: float
-    steps_per_second: tuple[float | None, ...] = ()  # every ten seconds, oldest first
+    steps_per_second: tuple[float | None, ...] = ()  # at intervals of ten seconds
     shares: tuple[PairShare, ...] = ()
     cost: float | None = None
-    hours: str  # its GPU-hours and losses
+    hours: str  # GPU-hours and lost time
     money: str | None = None
     saving: str | None = None
-    before: str | None  # ID of the previous run with the same name and user
+    before: str | None  # ID of the previous run with this name and user
     findings: tuple[str, ...] = ()
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):
-    """A finished job, with its receipt as text."""
+    """An ended job, with its receipt as text."""
 
     id: str
     ids: tuple[str, ...]
@@ -312,7 +312,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Struct, frozen=True, kw_only=True):
-    """Values of a metric that are absent for the same reason; `text` names location and reason."""
+    """Values of a metric that are absent for the same reason; `text` names places and reason."""
 
     metric: str
     meaning: str
@@ -321,8 +321,8 @@ class AbsenceStatus(Struct, frozen=True, kw_only=True):
 
 
 class EventStatus(Struct, frozen=True, kw_only=True):
-    """An event of the last 24 hours: a fault, a state that lost time for a minute or longer, or a
-    job. A null `since` means before the agent started; a null `until` means still ongoing."""
+    """An event of the last 24 hours: a fault, a state that lost time for at least a minute, or a
+    job. `since` is null if it began before the agent started; `until` is null if it continues."""
 
     since: datetime | None
     until: datetime | None
@@ -332,7 +332,7 @@ class EventStatus(Struct, frozen=True, kw_only=True):
 
 
 class MachineStatus(Struct, frozen=True, kw_only=True):
-    """Identity of the machine and its agent; `text` is a summary."""
+    """Identity of the machine and of its agent; `text` is a summary."""
 
     host: str
     system: str | None
@@ -342,16 +342,16 @@ class MachineStatus(Struct, frozen=True, kw_only=True):
     gpus: int | None
     gpus_expected: int | None
     models: tuple[str, ...]
-    reason: Reason | None  # why its GPUs cannot be counted
+    reason: Reason | None  # why the GPUs cannot be counted
     simulated: bool
     version: str
-    started: datetime | None  # when the agent first checked for faults
-    uptime_seconds: int | None  # host uptime
+    started: datetime | None  # time of the agent's first check for faults
+    uptime_seconds: int | None  # uptime of the host
     text: str
 
 
 class HostStatus(Struct, frozen=True, kw_only=True):
-    """Load of the host: CPU utilization, and shares of time in which some task waited."""
+    """Load of the host: CPU utilization, and shares of time in which tasks waited."""
 
     cpu_ratio: float | None
     stalled_ratio: Mapping[str, float | None]  # by cpu, io, memory
@@ -359,27 +359,27 @@ class HostStatus(Struct, frozen=True, kw_only=True):
 
 
 class SourceStatus(Struct, frozen=True, kw_only=True):
-    """A source of values, which is `up`, `down`, or `off` (disabled by the configuration)."""
+    """A source of values: `up`, `down`, or `off` if it is disabled by the configuration."""
 
     source: str
     state: str
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """The complete status at a tick. `sound` is a sentence if there are no findings, or else
+    """The complete status at a tick. `sound` is a sentence if there are no findings, and otherwise
     null."""
 
     at: datetime
     tick: int
     second: int  # on the agent's clock, as in the history
-    level: Level | None  # of the whole machine
+    level: Level | None  # level of the whole machine
     machine: MachineStatus
     headline: tuple[HeadlineClause, ...]
     sound: str | None
     groups: tuple[GpuGroup, ...]
     findings: tuple[FindingStatus, ...]
     gpus: tuple[GpuStatus, ...]
-    divided: str | None  # shares of the last ten seconds of all GPUs, unless in a single state
+    divided: str | None  # state shares of all GPUs over ten seconds; null for a single state
     jobs: tuple[RunningJob, ...]
     ended: tuple[EndedJob, ...]
     paths: tuple[PathStatus, ...]
@@ -390,5 +390,5 @@ class Status(Struct, frozen=True, kw_only=True):
     host: HostStatus
     sources: tuple[SourceStatus, ...]
     absences: tuple[AbsenceStatus, ...]
-    unknown: str | None  # number of absent metrics, and the reasons
+    unknown: str | None  # number of absent metrics, with reasons
     events: tuple[EventStatus, ...]

@@ -1,4 +1,4 @@
-"""Traffic of every data path compared with its limit, for GPUs and host devices."""
+"""Traffic on every data path, compared with its limit, for GPUs and host devices."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
 INWARD = ("receive", "read", "total")
-"""Directions displayed on the left; disk directions are from the host's point of view."""
+"""Directions shown on the left; for disks, directions are relative to the host."""
 
 TITLES = {
     "nvlink": "NVLink",
@@ -31,41 +31,41 @@ TITLES = {
     "network": "Network",
     "infiniband": "InfiniBand",
 }
-"""Titles of the kinds of paths, in display order."""
+"""Titles of the kinds of paths, in the order of display."""
 
 DIRECTIONS = ("transmit", "receive", "read", "write", "total")
 ORIGINS = {"spec": "spec sheet", "hardware": "hardware now"}
 
 COUNTERS = tuple(traffic for traffic in TRAFFIC if "gpu" not in traffic.metric.labels)
-"""Byte counters of host devices, used for the traffic of paths without a limit."""
+"""Byte counters of host devices, used for paths without a limit."""
 
 PORTS = {
     "network": (network.LINK_UP, network.SPEED),
     "infiniband": (infiniband.PORT_UP, infiniband.RATE),
 }
 MOVES = 5e6
-"""Bytes per second from which a path without a limit counts as used."""
+"""Minimum bytes per second from which a path without a limit counts as used."""
 
 AT_WORK = 0.1
-"""Share of the limit from which a kind of path is expanded on the page."""
+"""Minimum share of the limit from which the page expands a kind of path."""
 
 MANY = 16
-"""Maximum number of devices in a kind that is expanded automatically; more would fill the page."""
+"""Maximum number of devices in a kind that is expanded; more devices would fill the page."""
 
 QUIET = 0.01
 DIGITS = 4
-"""Decimal places of a ratio, for a precision of 0.01 %."""
+"""Decimal places of ratios, which have a precision of 0.01 %."""
 
 DEAD, DOWN, UNREAD = "dead", "down", "traffic not read"
 NO_LINK = "no link, not in use"
 AILING = "at rest, with a fault"
 AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 STILL = (DEAD, DOWN, NO_LINK, AILING, UNREAD, AT_REST)
-"""Remarks on paths without traffic, most severe first."""
+"""Remarks on paths without traffic, most serious first."""
 
 
 class Way(NamedTuple):
-    """One direction of a path, with its limit, or with its traffic counter if it has no limit."""
+    """A direction of a path, with its limit or, if there is no limit, its traffic counter."""
 
     key: PathKey
     limit: Limit | None
@@ -76,7 +76,7 @@ class Way(NamedTuple):
 
 @dataclass(slots=True)
 class Ways:
-    """The paths of this machine in display order, listed again with the limits."""
+    """The paths of this machine in display order, updated when the limits change."""
 
     bandwidth: PathAccounts
     _ways: list[Way] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Ways:
 
 
 def _place(way: Way) -> tuple[object, ...]:
-    """Return a sort key: kind of path, then device in natural order, UUID, and direction."""
+    """Return the sort key: kind of path, device in natural order, UUID, and direction."""
     key, order = way.key, [*TITLES]
     place = order.index(key.path) if key.path in order else len(order)
     return place, natural(key.device), key.uuid, key.direction
@@ -113,9 +113,9 @@ def _place(way: Way) -> tuple[object, ...]:
 def path_statuses(
     ways: Sequence[Way], bandwidth: PathAccounts, samples: SampleStore, *, silent: bool
 ) -> tuple[PathStatus, ...]:
-    """Return the current status of every path. While the driver is `silent`, GPU traffic is left
-    out, because some of its figures would expire too late."""
-    limited = any(way.limit for way in ways if way.key.path == "disk")  # an array covers its disks
+    """Return the current status of every path. While the driver is `silent`, GPU traffic is
+    omitted, because some of its figures would expire too late."""
+    limited = any(way.limit for way in ways if way.key.path == "disk")  # arrays cover their disks
     found = []
     for way in ways:
         key, limit = way.key, way.limit
@@ -153,7 +153,7 @@ def _text(path: str, moved: float | None, up: bool | None) -> str:
 
 
 def speed(moved: float, path: str) -> str:
-    """Return a speed such as `3.2 GB/s` or `21 MB/s`, or for networks in bits, `372 Gb/s`."""
+    """Return a speed, for example `3.2 GB/s` or `21 MB/s`; for networks, `372 Gb/s` (bits)."""
     value, unit = (8 * moved, "b/s") if path in PORTS else (moved, "B/s")
     if value == 0:
         return "0"
@@ -163,8 +163,8 @@ def speed(moved: float, path: str) -> str:
 
 
 def works(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link, or a disk a controller that works, or None if this is
-    unknown or the path is neither."""
+    """Return whether a port has a link or a disk has a working controller. Return None if that is
+    unknown, or if the path is neither a port nor a disk."""
     if key.path not in PORTS:
         dead = samples.value(disk.FAULT, key.device, "controller") if key.path == "disk" else None
         return None if dead is None else not dead
@@ -173,12 +173,12 @@ def works(key: PathKey, samples: SampleStore) -> bool | None:
 
 
 def port_labels(key: PathKey) -> tuple[str, ...]:
-    """Return the label values of a port in its metrics."""
+    """Return the label values that its metrics use for a port."""
     return key.device.rpartition(":")[::2] if key.path == "infiniband" else (key.device,)
 
 
 Moved = tuple[float | None, float | None, bool]
-"""Ratio, bytes per second, and whether the path is at its threshold."""
+"""Ratio, bytes per second, and whether the path has reached its threshold."""
 
 
 def _unlimited(way: Way, samples: SampleStore, *, limited: bool) -> Moved:
@@ -187,7 +187,7 @@ def _unlimited(way: Way, samples: SampleStore, *, limited: bool) -> Moved:
         return None, None, False
     judged = way.key.path == "disk" and not limited and moved >= MOVES
     busy = samples.rate(disk.BUSY, way.key.device, seconds=0.0) if judged else None
-    # A disk without a known limit is full if it nearly always has a request.
+    # A disk without a known limit is full if it has requests almost all the time.
     return None, round(moved), busy is not None and busy >= way.threshold
 
 
@@ -206,8 +206,8 @@ Device = tuple[PathStatus, ...]
 def path_rows(
     paths: Sequence[PathStatus], arrays: Mapping[str, str], ailing: Ailing
 ) -> tuple[PathRow, ...]:
-    """Return rows for devices with traffic, fullest first, and then for all others; similar devices
-    share a row. `arrays` gives the array that a disk belongs to."""
+    """Return rows for devices with traffic, busiest first, followed by all other devices. Similar
+    devices share a row. `arrays` maps disks to their arrays."""
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy: list[Device] = []
     still: defaultdict[str, list[Device]] = defaultdict(list)
@@ -250,8 +250,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the sort key of a device: full devices first, then tenths of the threshold in the
-    fuller direction, then traffic in powers of 4, then natural order."""
+    """Return the sort key of a device: full devices first, then by usage in tenths of the threshold
+    in the busier direction, then by traffic in powers of 4, and then in natural order."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0
@@ -260,8 +260,8 @@ def _fullest(ways: Device) -> tuple[object, ...]:
 
 
 def _likeness(ways: Device, ailing: Ailing) -> list[object]:
-    """Return a key that is equal for devices that share a row, with utilization in steps of 5 %, or
-    traffic in powers of 2."""
+    """Return a key that is equal for devices that share a row: utilization is in steps of 5 %, or
+    traffic is in powers of 2."""
     return [
         (
             *(way.path, way.direction, way.limit_bytes_per_second, way.level),
@@ -344,7 +344,7 @@ def path_kinds(
 
 
 def _limits(path: str, ways: Sequence[PathStatus]) -> str:
-    """Return the limits, most common first, for example `limit 150 GB/s (spec sheet), 125 GB/s on
+    """Return the limits, most frequent first, for example `limit 150 GB/s (spec sheet), 125 GB/s on
     gpu0 (hardware now)`."""
     each: dict[str, list[LimitOf]] = {}
     for way in ways:
@@ -361,7 +361,7 @@ def _limits(path: str, ways: Sequence[PathStatus]) -> str:
 
 
 LimitOf = tuple[float | None, str | None, str]
-"""A limit, its origin, and the device."""
+"""A limit, its origin, and the device that has it."""
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Parts of the agent from which the status is built."""
+"""Parts of the agent that the status is built from."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,12 +14,12 @@ from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
 LONG_TURN = 3.0
-"""Wall-clock seconds of a turn of the NVML worker after which the driver counts as unresponsive."""
+"""Wall-clock seconds of an NVML worker turn after which the driver counts as unresponsive."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Accounts, data paths, jobs, and faults after a tick; only for use in the event loop."""
+    """Accounts, data paths, jobs, and faults after a tick; used only in the event loop."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # recent samples
@@ -30,7 +30,7 @@ class StatusSource:
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     thresholds: Callable[[], AlertThresholds] = AlertThresholds
     simulated: bool = False
-    playing: Callable[[float], str] = lambda _: ""  # scenario of a simulated machine
+    playing: Callable[[float], str] = lambda _: ""  # scenario of the simulated machine
     host: str = ""  # hostname of the machine
     version: str = field(default=__version__)
 
@@ -40,7 +40,7 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return the wall-clock seconds for which the driver has not responded, excluding the agent's
-    waits for a CPU, or 0 if it is responsive."""
+    """Return the wall-clock seconds for which the driver has not responded, excluding time that the
+    agent waited for a CPU; 0 if the driver responds."""
     turn = snapshot.turns.get("nvml", 0.0)
     return turn if turn > LONG_TURN else 0.0

@@ -1,6 +1,6 @@
 """Texts for facts and findings, shared by the page, the terminal, and JSON.
 
-Each kind of fact or finding has a sentence template, which is a list of parts. A part is omitted if
+Each kind of fact or finding has a sentence template that consists of parts. A part is omitted if
 any of its figures or names is unknown.
 """
 
@@ -21,7 +21,7 @@ from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
 SCALES = {"bytes_per_second": 1e-9, "hertz": 1e-6}
-"""Factors from base units to display units: GB/s and MHz."""
+"""Factors from base units to displayed units, which are GB/s and MHz."""
 
 LEVEL = {
     Severity.CRITICAL: Level.CRITICAL,
@@ -29,21 +29,21 @@ LEVEL = {
     Severity.INFO: Level.INFO,
     None: Level.GOOD,
 }
-"""Level of each severity; None stands for a healthy state."""
+"""Level for each severity; None stands for a healthy state."""
 
 GRAVEST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO, None, Level.GOOD)
 UNANSWERED = "not known: the driver does not respond"
 
 Parts = Sequence[str]
-"""Template parts. `{name}` is a figure, `{name_limit}` its limit, `{0}` the first name, `{names}`
-all names, and `{gpu}` and `{device}` the subject. `{n:link|links}` prints a number and its noun,
-and `{n:~link|links}` only the noun; `{x:rate}` is in GB/s, and `{x:bits}` in Gb/s. Facts and alerts
-share `percent`, which takes a ratio, and `speed`, which takes bytes per second without a unit."""
+"""Template parts. `{name}` is a figure, `{name_limit}` is its limit, `{0}` is the first name,
+`{names}` is all names, and `{gpu}` and `{device}` are the subject. `{n:link|links}` is a number and
+its noun, and `{n:~link|links}` is only the noun; `{x:rate}` is in GB/s, and `{x:bits}` in Gb/s.
+Facts and alerts share `percent`, which takes a ratio, and `speed`, which takes bytes per second."""
 
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Seconds from which a text includes a duration; a shorter duration would change the text every
+"""Minimum duration in seconds that a text includes; a shorter duration would change the text every
 second."""
 
 FACTS: Mapping[FactKind, Parts] = {
@@ -59,18 +59,18 @@ def worst_level(levels: Iterable[Level | None]) -> Level | None:
 
 
 def moment(wall: float) -> datetime:
-    """Return a wall-clock time as a UTC datetime with millisecond precision."""
+    """Return a wall-clock time as a UTC datetime, rounded to milliseconds."""
     return datetime.fromtimestamp(round(wall, 3), UTC)
 
 
 def began(snapshot: Snapshot, seconds: float) -> datetime:
-    """Return the time `seconds` before the tick, rounded to a second so that it stays constant."""
+    """Return the time `seconds` before the tick, rounded to seconds so that it stays constant."""
     return moment(round(snapshot.wall - seconds))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units from an hour on, or else in a single rounded unit, because
-    texts are updated every second. Keep it equal to `span` in figures.js."""
+    """Return a duration in two units if it is an hour or longer, or else in a single rounded unit,
+    because texts are updated every second. Must be consistent with `span` in figures.js."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -84,15 +84,15 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a number with two significant digits, or all integer digits: 0.042, 3.9, 120."""
+    """Return a number with two significant digits or all integer digits: 0.042, 3.9, 120."""
     if 0 < value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
 
 
 def rate(moved: float | None, limit: float | None, path: str) -> str:
-    """Return bytes per second with their limit, if known, for example `39 of 55 GB/s`; networks are
-    in bits."""
+    """Return bytes per second with their limit, if known, for example `39 of 55 GB/s`; networks use
+    bits."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
     shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
     return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
@@ -108,7 +108,7 @@ FORMS: Mapping[str, Callable[[float], str]] = {
 
 
 class _Amount(float):
-    """A number whose format selects the singular or plural of the following noun."""
+    """A number whose format selects the singular or plural of the noun after it."""
 
     def __format__(self, spec: str) -> str:
         if spec in FORMS:
@@ -144,12 +144,12 @@ def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> s
 
 @lru_cache(maxsize=1024)
 def _fields(part: str) -> frozenset[str]:
-    """Return the placeholder names in a template part."""
+    """Return the names of the placeholders in a template part."""
     return frozenset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
 
 
 def fact_text(fact: Fact) -> str:
-    """Return a fact as a clause, without the GPU name."""
+    """Return a fact as a clause, excluding the GPU name."""
     given = _given(fact.figures, fact.names)
     if fact.gpu is not None:
         given["gpu"] = fact.gpu.index
@@ -157,7 +157,7 @@ def fact_text(fact: Fact) -> str:
 
 
 def finding_text(finding: Finding, *, named: bool = True) -> str:
-    """Return a finding as text, with the prefix `GPU 3:` if it concerns a GPU and `named` is
+    """Return a finding as text, with a prefix such as `GPU 3:` if it concerns a GPU and `named` is
     true."""
     fault = by_kind()[finding.kind]
     given = {name: label for name, label in finding.labels if label}
@@ -180,14 +180,14 @@ CALLS = {
     Severity.WARNING: "warning: notifies, does not page",
     Severity.INFO: "info: notifies, does not page",
 }
-"""Effect of an alert by severity, according to alerts/routing.py."""
+"""Effect of an alert by severity, as implemented in alerts/routing.py."""
 
 
 def alert_status(
     name: str, severity: Severity, state: AlertState, when: str = ""
 ) -> AlertStatus | None:
-    """Return an alert with text such as `alert DgxGpuMissing (critical: pages on-call immediately)
-    would fire after 1 min`, or None without a name."""
+    """Return an alert, with a text such as `alert DgxGpuMissing (critical: pages on-call
+    immediately) would fire after 1 min`; None if there is no name."""
     if not name:
         return None
     text = f"alert {name} ({CALLS[severity]}) {when}".rstrip()
@@ -195,7 +195,7 @@ def alert_status(
 
 
 def wait(hold: float) -> str:
-    """Return the first step for a read that is less than `hold` seconds late."""
+    """Return the first step for a read that has been late for less than `hold` seconds."""
     return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."
 
 
