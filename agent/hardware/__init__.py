@@ -1,1 +1,1 @@
-"""Hardware behind a common interface: real, simulated, and recorded machines look alike."""
+"""Common interface to the hardware of real, simulated, and recorded machines."""

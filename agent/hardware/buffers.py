@@ -1,4 +1,4 @@
-"""The driver's sample buffers, which keep all samples taken between two reads."""
+"""The driver's sample buffers, which contain all samples taken between two reads."""
 
 import logging
 from struct import Struct
@@ -14,23 +14,23 @@ POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, every 20 ms, the last 2.4 s
 UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, every 200 ms, the last 14 s
 
 SAMPLE = Struct("=QI4x")
-"""`nvmlSample_t`: microseconds on the driver's clock, and the value as an unsigned int. A single
-call unpacks it, because each GPU yields 50 samples per second and each access to a pynvml attribute
-takes 2 us."""
+"""`nvmlSample_t`: timestamp in microseconds on the driver's clock, and value as an unsigned int.
+Each sample is unpacked in a single call, because each GPU has 50 samples per second and each access
+to a pynvml attribute takes 2 us."""
 
-LONGEST_SAMPLE = 1.0  # Seconds; no sample accounts for a longer gap in the buffer
+LONGEST_SAMPLE = 1.0  # Seconds; a sample never covers a longer gap in the buffer
 EMPTY_READS = 4
-"""Consecutive reads without a new sample after which the driver's clock is suspect. An idle GPU may
-legitimately yield none."""
+"""Number of consecutive reads without a new sample after which the driver's clock is checked. On an
+idle GPU, such reads are normal."""
 
 
 LONGEST_BUFFER = 60e6
-"""Microseconds, more than any buffer spans; a sample further ahead of the others is discarded."""
+"""Microseconds, more than any buffer covers; samples further ahead of the oldest are discarded."""
 
 
 class TimedValue(NamedTuple):
-    """A sample in the metric's unit, the seconds it covers, and its timestamp (s, driver's
-    clock)."""
+    """A sample in the unit of the metric, the seconds that it covers, and its timestamp in seconds
+    on the driver's clock."""
 
     value: float
     seconds: float
@@ -38,7 +38,7 @@ class TimedValue(NamedTuple):
 
 
 class SampleBuffer:
-    """Drains a buffer of `nvmlDeviceGetSamples` and returns each sample once. Values outside the
+    """Reads a buffer of `nvmlDeviceGetSamples` and returns each sample once. Values outside the
     range of `metric` are dropped. `per` is the number of NVML units per unit of the metric."""
 
     def __init__(self, device: NvmlDevice, kind: int, metric: Metric, per: float) -> None:
@@ -47,13 +47,13 @@ class SampleBuffer:
         self._per = per
         self._metric = metric
         self._odd = False  # whether an impossible value has been logged
-        self._last = 0  # microseconds, the driver's clock
+        self._last = 0  # microseconds on the driver's clock
         self._empty = 0  # consecutive reads without a new sample
 
     def take(self) -> list[TimedValue]:
         """Return the samples since the last call, oldest first. The first call returns none.
 
-        Raises Absent if the driver does not support the buffer; an empty buffer gives no samples.
+        Raises Absent if the driver does not support the buffer; an empty buffer has no samples.
         """
         fresh = [s for s in self._newer_than(self._last) if s[0] > self._last]
         taken = self._timed(fresh) if self._last else []
@@ -61,7 +61,7 @@ class SampleBuffer:
         if fresh:
             self._last = fresh[-1][0]
         elif self._empty % EMPTY_READS == 0:
-            # The driver's clock may have stepped back, so continue from its most recent sample.
+            # The driver's clock may have been set back, so continue with its latest sample.
             newest = max((at for at, _ in self._newer_than(0)), default=self._last)
             self._last = min(self._last, newest)
         return taken

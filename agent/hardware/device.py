@@ -1,4 +1,4 @@
-"""A GPU: its identity, the state shared by all sources, and calls by NVML function name."""
+"""A GPU: its identity, state that all sources share, and calls by NVML function name."""
 
 import ctypes
 import re
@@ -14,10 +14,10 @@ Scope = tuple[FieldId, int]
 
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Member of the `nvmlValue_t` union for each `nvmlValueType_t`."""
+"""Members of the `nvmlValue_t` union, indexed by `nvmlValueType_t`."""
 
 DOUBLE, UNSIGNED_LONG_LONG = 0, 3
-SMALLEST = 1e-300  # A smaller double is an integer that the driver labeled as a double
+SMALLEST = 1e-300  # A smaller double is an integer that the driver labels as a double
 _NAMES = "kepler maxwell pascal volta turing ampere ada hopper blackwell"
 ARCHITECTURES = dict(enumerate(_NAMES.split(), 2))  # `nvmlDeviceGetArchitecture`
 
@@ -25,16 +25,16 @@ BY_INDEX, MIG_MODE = "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
-"""Upper bound on the number of links; the agent queries each GPU for the actual number."""
+"""Upper bound for the number of links; the agent queries the actual number from each GPU."""
 
 NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
 CHASSIS_AT = slice(20, 36)
-"""Bytes of `nvmlPlatformInfo_v2_t` that hold the chassis serial number."""
+"""Position of the chassis serial number in `nvmlPlatformInfo_v2_t` (bytes)."""
 
 
 def text_of(structure: Any, name: str) -> str:
-    """Return a string field of an NVML structure; newer bindings decode the field on access."""
+    """Return a string field of an NVML structure, which newer bindings decode on access."""
     try:
         raw = getattr(structure, name)
     except UnicodeDecodeError as error:
@@ -43,7 +43,7 @@ def text_of(structure: Any, name: str) -> str:
 
 
 class NvmlDevice:
-    """A GPU of a connected library. Methods raise Absent if the NVML call fails."""
+    """A GPU, accessed through a connected library. Methods raise Absent if an NVML call fails."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
@@ -53,15 +53,15 @@ class NvmlDevice:
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
         self.releases: set[Callable[[], None]] = set()
-        """Functions to call when the device closes."""
+        """Functions that are called when the device closes."""
         self._links: tuple[int, ...] | None = None
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any, part: str = "") -> float:
-        """Return the answer, or its `part`: the index or member of a structure, or the `len` of a
-        list."""
+        """Return the return value or its `part`: an index or a member of a structure, or `len` for
+        the length of a list."""
         answer = self.get(call, *args)
         if part == "len":
             answer = len(answer)
@@ -76,7 +76,7 @@ class NvmlDevice:
             raise self._in_mig(absent) from absent
 
     def memory(self, handle: Any) -> Any:
-        """Return the memory (bytes) of this GPU or of one of its MIG devices. Raises Absent."""
+        """Return the memory in bytes of this GPU or one of its MIG devices. Raises Absent."""
         call = "nvmlDeviceGetMemoryInfo"
         try:
             info = self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
@@ -98,9 +98,9 @@ class NvmlDevice:
         )
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
-        """Return the values of field IDs in order, with an Absent for each field without a value.
+        """Return the values of field IDs in order, with Absent in place of each missing value.
 
-        Raises Absent only if every further call would fail because the GPU or the driver is gone.
+        Raises Absent only if all further calls would fail because the GPU or driver is gone.
         """
         driver = self.nvml.driver
         known = [q for q in questions if driver >= SINCE.get(q[0], ())]
@@ -140,8 +140,8 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the Absent to report for a failed call. In MIG mode, the reason is MIG if NVML
-        does not support the call or denies it."""
+        """Return the Absent to report for a failed call. In MIG mode, its reason is MIG if the call
+        is not supported or not permitted."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent
@@ -152,9 +152,9 @@ class NvmlDevice:
         return checked(self.get("NvLinkState", link), LINK_STATES, "nvmlDeviceGetNvLinkState")
 
     def links(self) -> tuple[int, ...]:
-        """Return the NVLinks of this GPU that report a state, whether up or down. The result is
-        cached until `ask_again`. Raises Absent if the GPU has no links, or if temporary errors
-        prevent all links from reporting their state."""
+        """Return the NVLinks of this GPU that report a state, whether they are up or down. The
+        result is cached until `ask_again` is called. Raises Absent if the GPU has no links, or if
+        no link reports its state because of temporary errors."""
         if self._links is None:
             found, passing = [], None
             for link in range(MOST_LINKS):
@@ -180,7 +180,7 @@ class NvmlDevice:
             self.releases.pop()()
 
     def mig_switched(self) -> bool:
-        """Return whether MIG mode has been enabled or disabled since it was last queried."""
+        """Return whether MIG mode has been enabled or disabled since the last query."""
         return self.mig != self._mig_mode()
 
     def _mig_mode(self) -> bool:

@@ -1,16 +1,16 @@
-"""NVML field IDs used here, in a separate table because nvidia-ml-py releases renumbered them.
+"""NVML field IDs that the agent uses, in a table because nvidia-ml-py releases renumbered them.
 
-IDs 251-273 changed twice, so a symbolic name from a different release may query a different field.
-`SINCE` lists the first driver version that supports each ID.
+IDs 251-273 changed twice, so a symbolic name of another release may query a different field.
+`SINCE` contains the first driver version that supports each ID.
 """
 
 from enum import IntEnum
 
-ALL_LINKS = 0xFFFFFFFF  # Scope that sums an NVLink field over all links of a GPU
+ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of a GPU
 
 
 class FieldId(IntEnum):
-    """`nvmlDeviceGetFieldValues` IDs in numerical order, with NVML's units."""
+    """`nvmlDeviceGetFieldValues` IDs in numerical order; the comments contain NVML's units."""
 
     POWER_CAP_TIME = 74  # ns, like all times below
     SYNC_BOOST_TIME = 76
@@ -19,7 +19,7 @@ class FieldId(IntEnum):
     MEMORY_TEMPERATURE = 82  # degrees Celsius
     NVLINK_DATA_TRANSMITTED = 138  # KiB of payload
     NVLINK_DATA_RECEIVED = 139
-    NVLINK_RAW_TRANSMITTED = 140  # KiB on the wire: payload plus protocol
+    NVLINK_RAW_TRANSMITTED = 140  # KiB on the wire, including protocol overhead
     NVLINK_RAW_RECEIVED = 141
     NVLINK_REPLAYS = 161  # scope: link
     NVLINK_RECOVERIES = 162
@@ -50,9 +50,9 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
         (161, 163, (520,)),  # NVLink errors
         (202, 221, (560,)),  # NVLink 5
         (230, 230, (570,)),  # GPU recovery action
-        (269, 271, (580, 82)),  # in older drivers, these IDs had other meanings
+        (269, 271, (580, 82)),  # had other meanings in older drivers
     )
     for field in FieldId
     if first <= field <= last
 }
-"""First driver version with each ID; all supported drivers (R450 and newer) have the other IDs."""
+"""First driver version that supports each ID; all other IDs are supported since R450."""

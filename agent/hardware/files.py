@@ -1,4 +1,4 @@
-"""Files below an injectable root: /proc and /sys of this machine, a fixture, or a recording."""
+"""Files below a configurable root: /proc and /sys of this machine, a fixture, or a recording."""
 
 import os
 import resource
@@ -8,12 +8,12 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
-COUNTER_END = 2**64 - 1  # No kernel counter reaches this; all bits set means no value
+COUNTER_END = 2**64 - 1  # No kernel counter reaches this value; all bits set means no value
 MOST_OPEN = 2048
-"""Maximum number of /proc files kept open, because opening a file takes five times as long as
-reading it. The agent never uses more than half of its file descriptor limit for them."""
+"""Maximum number of /proc files to keep open, because opening a file takes five times as long as
+reading it. The agent uses at most half of its file descriptor limit for these files."""
 
-LONGEST_LINE = 4096  # Maximum bytes of a /proc/PID file that is read repeatedly
+LONGEST_LINE = 4096  # Maximum bytes read from a file in /proc/PID that is read repeatedly
 
 
 READ_BYTES = 65_536  # Bytes per read call for longer files
@@ -27,7 +27,7 @@ class FileTree(Protocol):
 
     def reread(self, path: str) -> str:
         """Return the contents of a /proc file that is read every second. The file may be kept open
-        until it disappears. Raises OSError."""
+        as long as it exists. Raises OSError."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
@@ -42,7 +42,7 @@ class RealFiles:
 
     def __init__(self, root: str | Path = "/") -> None:
         self.root = Path(root)
-        self._above = str(self.root).rstrip("/")  # a string, as hundreds of files are read a second
+        self._above = str(self.root).rstrip("/")  # string: hundreds of reads per second
         self._open: OrderedDict[str, int] = OrderedDict()  # descriptors, least recently used first
         self._most_open = min(MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
@@ -67,7 +67,7 @@ class RealFiles:
             self._open.move_to_end(path)
         try:
             return os.pread(descriptor, LONGEST_LINE, 0).decode(errors="replace")
-        except OSError:  # the process has exited; a new process with its PID has a different file
+        except OSError:  # process exited; another process with this PID has another file
             del self._open[path]
             os.close(descriptor)
             raise
@@ -91,7 +91,7 @@ def absent_from(error: OSError, path: str) -> Absent:
 
 
 def read_text(files: FileTree, path: str) -> str:
-    """Return the stripped contents of a file. Raises Absent with the reason."""
+    """Return the stripped contents of a file. Raises Absent."""
     try:
         return files.read(path).strip()
     except OSError as error:
@@ -99,7 +99,7 @@ def read_text(files: FileTree, path: str) -> str:
 
 
 def text_or_nothing(files: FileTree, path: str) -> str:
-    """Return the stripped contents of a file, or an empty string if the file is not readable."""
+    """Return the stripped contents of a file, or an empty string if it cannot be read."""
     try:
         return files.read(path).strip()
     except OSError:
@@ -107,7 +107,7 @@ def text_or_nothing(files: FileTree, path: str) -> str:
 
 
 def read_int(files: FileTree, path: str) -> int:
-    """Return the integer in a file. Raises Absent with the reason."""
+    """Return the integer in a file. Raises Absent."""
     text = read_text(files, path)
     try:
         value = int(text, 0)
@@ -119,14 +119,14 @@ def read_int(files: FileTree, path: str) -> int:
 
 
 def whole(text: str, digits: int = 20) -> int | None:
-    """Return the number in a string of at most `digits` decimal digits; None for any other string.
-    The checks are needed because Python refuses to parse thousands of digits and treats a
-    superscript as a digit."""
+    """Return the number in a string that consists of at most `digits` decimal digits; None for any
+    other string. The check is necessary because Python refuses to parse thousands of digits and
+    accepts superscript digits."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 
 
 def names_in(files: FileTree, path: str) -> list[str]:
-    """Return the names of the entries in a directory; empty if the directory is not readable."""
+    """Return the names of the entries in a directory; empty if it cannot be read."""
     try:
         return files.names(path)
     except OSError:

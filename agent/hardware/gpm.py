@@ -1,4 +1,4 @@
-"""GPU Performance Monitoring (GPM), for Hopper and newer: mean values between two samples."""
+"""GPU Performance Monitoring (GPM), for Hopper and newer: means between two samples."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,15 +12,15 @@ from agent.model import Absent, Reason, checked
 from agent.ranges import FASTEST_PCIE, Range
 
 SHORTEST_SECONDS = 0.15
-"""Minimum seconds between two samples, because NVML requires more than 100 ms. On an H200 (driver
+"""Minimum number of seconds between two samples; NVML requires more than 100 ms. On an H200 (driver
 580.159), the counters are refreshed every 100.0 ms: with windows of 2.5, 5, 10, and 20 ms, only the
-window that contains the refresh has a value, and all other windows read 0 or NaN. On that GPU, a
+window that contains the refresh has values, and all other windows have 0 or NaN. On this GPU, a
 sample takes 0.12 to 0.3 ms of CPU time, and the means of twelve IDs take 1.3 to 1.5 ms."""
 
-WINDOW = 0.1  # Counter refresh interval (s)
+WINDOW = 0.1  # Interval (s) at which counters are refreshed
 
 SAME_TICK = 0.5
-"""Seconds for which all sources of a GPU share a measurement; the next tick takes a new one."""
+"""Seconds for which all sources share a measurement of a GPU, less than the time between ticks."""
 
 PCIE_UNIT = 1_054_800.0
 """Bytes of wire traffic per unit of GPM's PCIe metrics, which NVML documents as MiB.
@@ -30,14 +30,14 @@ The byte counters of two H100s give 1.0547e6 and 1.0548e6. With this unit, copie
 """
 
 NVLINK_UNIT = 1_024_000.0
-"""Bytes per unit of GPM's NVLink metrics, also documented as MiB; measured on H200 GPUs."""
+"""Bytes per unit of GPM's NVLink metrics, also documented as MiB; measured on H200."""
 
 
 class GpmId(IntEnum):
     """`nvmlGpmMetricsGet` IDs.
 
-    IDs 100 to 103 (C2C traffic) are omitted. NVML documents them in MiB, but the PCIe and NVLink
-    metrics turned out to use other units, and no Grace system was available for measurements.
+    IDs 100 to 103 (C2C traffic) are omitted. Their documented unit is MiB, but the PCIe and NVLink
+    metrics turned out to have other units, and no Grace system was available for measurements.
     """
 
     GRAPHICS = 1  # %
@@ -59,34 +59,34 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""The metrics that are integrated over time, with their valid ranges; other values are driver
-errors."""
+"""Metrics that are integrated over time, with their valid ranges; any other value is a driver
+error."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 
 
 IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
-"""The metrics of a window; each takes 0.1 ms of CPU time."""
+"""Metrics measured in a window; each metric takes 0.1 ms of CPU time."""
 
 
 class Measurement(NamedTuple):
-    """Mean values over the `seconds` that ended at `at` (monotonic), as reported by GPM. The caller
-    checks each value against the range of its metric. IDs that GPM did not report have no entry."""
+    """GPM means over the `seconds` before time `at` (monotonic). The caller checks each value
+    against the range of its metric. Metrics that GPM did not report are missing."""
 
     at: float
     seconds: float
     values: dict[GpmId, float]
 
     def value(self, metric: GpmId) -> float:
-        """Return a mean in GPM's unit. Raises Absent."""
+        """Return a mean in the unit that GPM uses. Raises Absent."""
         try:
             return self.values[metric]
         except KeyError:
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
 
     def share(self, metric: GpmId) -> float | Absent:
-        """Return a percentage as a fraction of 1, or the reason why it is absent."""
+        """Return a percentage as a fraction of 1, or the reason for its absence."""
         try:
             return self.value(metric) / 100
         except Absent as absent:
@@ -94,8 +94,8 @@ class Measurement(NamedTuple):
 
 
 class Gpm:
-    """Two alternating samples of a GPU or MIG GPU instance, and a third sample that ends a window.
-    Raises Absent if a GPM call fails."""
+    """Two samples of a GPU or MIG GPU instance that are used in turn, and a third sample for the
+    end of a window. Raises Absent if a GPM call fails."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -105,7 +105,7 @@ class Gpm:
         if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
         self._questions: dict[tuple[GpmId, ...], Any] = {}
-        """Requests without samples, reused because filling one in takes as long as the call."""
+        """Requests, reused because filling in a request takes as long as the call."""
         library = device.nvml.library
         for metrics in (tuple(GpmId), IN_WINDOW):
             question = self._questions[metrics] = library.c_nvmlGpmMetricsGet_t()
@@ -135,12 +135,12 @@ class Gpm:
     def close(self) -> None:
         self._device.releases.discard(self.close)
         while self._samples:
-            with suppress(Absent):  # the driver and its memory may be gone
+            with suppress(Absent):  # the driver may be gone, and its memory with it
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def measurement(self) -> Measurement | None:
-        """Return the measurement of this tick, which covers the time since the previous measurement
-        and is shared by all sources. Return None if too little time has passed. Raises Absent."""
+        """Return the measurement of this tick, which covers the time since the last measurement and
+        is shared by all sources. Return None if too little time has passed. Raises Absent."""
         now = self._now()
         if now - self._tried < SAME_TICK:
             if self._failure is not None:
@@ -164,21 +164,21 @@ class Gpm:
         return measurement
 
     def total(self, which: GpmId) -> float:
-        """Return the integral of a metric over all measurements, in GPM units times seconds.
-        Raises Absent if the latest measurement has no value for the metric or an impossible one."""
+        """Return the integral of a metric over all measurements, in GPM units times seconds. Raises
+        Absent if the latest measurement has no valid value for the metric."""
         if self.latest is not None:
             checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
         return self._totals[which]
 
     @property
     def links_carry(self) -> bool:
-        """Whether NVLink traffic reached 1 MB/s, which suggests a job that uses several GPUs."""
+        """Whether NVLink traffic is at least 1 MB/s, which indicates a job on several GPUs."""
         values = self.latest.values if self.latest is not None else {}
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Return graphics, SM, and DRAM activity (0-1) since the latest measurement, with NaN for
-        unknown values. Return None if too little time has passed. Raises Absent."""
+        """Return the graphics, SM, and DRAM activity (0-1) since the latest measurement; unknown
+        values are NaN. Return None if too little time has passed. Raises Absent."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

@@ -1,4 +1,4 @@
-"""Interface to the host: psutil for disks, NICs, and CPU times, files for the rest, and logins."""
+"""Interface to the host: psutil for disks, NICs, and CPU times; files for the rest; and logins."""
 
 import pwd
 from collections.abc import Callable, Mapping
@@ -14,11 +14,11 @@ from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
 from agent.hardware.schedulers import RealSchedulers, Schedulers
 from agent.threads import on_a_thread
 
-FIRST_NAME_SECONDS = 0.05  # Timeout for the first lookup of a user name; enough for /etc/passwd
+FIRST_NAME_SECONDS = 0.05  # Timeout for the first query of a user name, enough for /etc/passwd
 
 
 class Logins:
-    """Cache of user names. Each user is looked up once, on a separate thread."""
+    """Cache of user names. Each user is queried once, on a separate thread."""
 
     def __init__(
         self, find: Callable[[int], str] = lambda uid: encodable(pwd.getpwuid(uid).pw_name)
@@ -28,7 +28,7 @@ class Logins:
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        """Return the name of a user, or the user ID while the name is unknown."""
+        """Return the name of a user, or the user ID as long as the name is unknown."""
         if uid in self._names:
             return self._names[uid]
         if uid not in self._asked:
@@ -41,14 +41,14 @@ class Logins:
 
 
 class Psutil(Protocol):
-    """The psutil functions used here, which a simulated or recorded host implements too."""
+    """The psutil functions that the agent uses, also available for simulated and recorded hosts."""
 
     def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return counters since boot per device, including read_bytes, write_bytes, and busy_time
+        """Return counters since boot by device, including read_bytes, write_bytes, and busy_time
         (ms)."""
 
     def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return counters since boot per NIC, including bytes_sent and bytes_recv."""
+        """Return counters since boot by NIC, including bytes_sent and bytes_recv."""
 
     def cpu_times(self) -> Any:
         """Return user, nice, system, idle, iowait, irq, softirq, and steal seconds since boot."""
@@ -56,8 +56,8 @@ class Psutil(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: `files` below its root, `psutil` for its counters, `login` to map a user ID to a user
-    name (or the ID as a string), the kernel log, and the schedulers that assign GPUs to jobs."""
+    """A host: its `files`, `psutil` for its counters, `login` to convert a user ID to a user name
+    (or to a string), its kernel log, and the schedulers that assign its GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
@@ -67,8 +67,8 @@ class Host:
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
-    """Return this machine. `history` is the number of past seconds of the kernel log to read
-    first; `kept` is a file with the log position at which a previous agent stopped."""
+    """Return this machine. `history` is the number of seconds of past kernel log messages to read
+    first; `kept` is a file with the log position that the previous agent reached."""
     import psutil
 
     return Host(

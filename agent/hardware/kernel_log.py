@@ -1,8 +1,8 @@
 """The kernel log (/dev/kmsg, passed by systemd or opened by the agent) and the messages of NVIDIA
-drivers in it: XID errors, NVSwitch errors, and lost GPUs.
+drivers in the log: XID errors, NVSwitch errors, and lost GPUs.
 
-The format depends on the driver: `Xid (0000:3b:00): 48, ...` before R440, then
-`Xid (PCI:0000:3b:00): 31, pid=1234, Ch ...`, and since R510 `pid=1234, name=python, Ch ...` or
+The format depends on the driver: `Xid (0000:3b:00): 48, ...` before R440, then `Xid
+(PCI:0000:3b:00): 31, pid=1234, Ch ...`, and since R510 `pid=1234, name=python, Ch ...` or
 `pid='<unknown>', name=<unknown>`. With MIG, the address is `(PCI:0000:3b:00 GPU-I:03)`."""
 
 import os
@@ -19,12 +19,12 @@ from agent.model import Absent, Reason
 
 DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
-RECORD = 8192  # Bytes; the kernel refuses to copy a record into a buffer that is too small
+RECORD = 8192  # Bytes; the kernel refuses to copy a record into a shorter buffer
 MOST_LINES = 10_000
-"""Maximum records per read, more than most kernels keep; a flood of records takes several reads."""
+"""Maximum number of records per read, more than most kernels keep; floods take several reads."""
 
 KERNEL = 0
-"""Facility of kernel messages; programs can write to the log too, but with other facilities."""
+"""Facility of kernel messages; messages that programs write to the log have other facilities."""
 
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
@@ -40,14 +40,14 @@ class LogLine(NamedTuple):
 
 
 class KernelLog(Protocol):
-    """Interface for reading new kernel log lines; it supports only a single reader."""
+    """Interface for reading new lines of the kernel log; only one reader is supported."""
 
     def lines(self) -> Sequence[LogLine]:
-        """Return the lines added since the last call. Raises Absent with the reason."""
+        """Return the lines that were added since the last call. Raises Absent."""
 
 
 class NoKernelLog:
-    """The kernel log of a machine without one, for example a recording or a container."""
+    """The kernel log of a machine that has none, such as a recording or a container."""
 
     def lines(self) -> Sequence[LogLine]:
         raise Absent(Reason.MISSING, "no kernel log here")
@@ -55,7 +55,7 @@ class NoKernelLog:
 
 def record(raw: bytes) -> LogLine | None:
     """Parse a /dev/kmsg record, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`. Return None if the
-    record is malformed or was not written by the kernel."""
+    record is malformed or does not come from the kernel."""
     head, found, text = raw.decode(errors="replace").partition(";")
     fields = head.split(",")
     try:
@@ -68,8 +68,8 @@ def record(raw: bytes) -> LogLine | None:
 
 
 class DeviceLog:
-    """/dev/kmsg, read from an open file descriptor. Lines older than `since` (seconds on the
-    kernel's clock) are skipped; None returns only new lines."""
+    """/dev/kmsg, read from an open file descriptor. Lines from before `since` (seconds on the
+    kernel's clock) are skipped; if `since` is None, only new lines are returned."""
 
     def __init__(self, descriptor: int, since: float | None = None) -> None:
         self._descriptor = descriptor
@@ -78,7 +78,7 @@ class DeviceLog:
         os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
 
     def lines(self) -> Sequence[LogLine]:
-        """Return new lines from at most MOST_LINES records; the next call continues from there."""
+        """Return new lines from at most MOST_LINES records; the next call continues after them."""
         return [line for line in self._records() if line and line.at >= self._since]
 
     def _records(self) -> Iterator[LogLine | None]:
@@ -87,7 +87,7 @@ class DeviceLog:
                 raw = os.read(self._descriptor, RECORD)
             except BlockingIOError:
                 return
-            except BrokenPipeError:  # the record was overwritten; continue after the gap
+            except BrokenPipeError:  # the record was overwritten, so continue after the gap
                 continue
             except OSError as error:
                 raise Absent(Reason.FAILED, f"{DEVICE}: {error.strerror}") from error
@@ -102,10 +102,10 @@ ONE_MICROSECOND = 1e-6
 
 
 class RealKernelLog:
-    """/dev/kmsg of this machine. Failed attempts to open it are repeated until it succeeds.
-    `history` is the number of past seconds to return first: 0 for an agent, which counts new
-    events, more for a single pass. The file `kept` stores the position up to which the log of this
-    boot has been read, for the next start of the agent."""
+    """/dev/kmsg of this machine. If it cannot be opened, each call tries again. `history` is the
+    number of seconds of past messages to return first: 0 for the agent, which counts new events,
+    and more for a command that reads once. The file `kept` stores the position up to which the log
+    of this boot has been read, for the next start of the agent."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
@@ -132,7 +132,7 @@ class RealKernelLog:
         return lines
 
     def _reached(self) -> float | None:
-        """Return the timestamp of the last line read in this boot, or None if it is unknown."""
+        """Return the timestamp of the last line read since boot, or None if it is unknown."""
         try:
             boot, at = self._path.read_text().split() if self._path else ("", "")
             same = boot == BOOT_ID.read_text().strip()
@@ -146,19 +146,19 @@ class RealKernelLog:
         if self._path is None or at <= self._at or now - self._kept < KEEP_EVERY:
             return
         self._at, self._kept = at, now
-        with suppress(OSError):  # without the file, the next agent reads only new lines
+        with suppress(OSError):  # without the file, the next agent will only read new lines
             self._path.write_text(f"{BOOT_ID.read_text().strip()} {at:.6f}\n")
 
 
 def _descriptor() -> int:
-    """Return standard input if systemd connected it to the device before dropping privileges.
-    Otherwise open the device, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
+    """Return standard input if systemd has connected it to the device before dropping privileges.
+    Otherwise, open the device, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(*KMSG)
     try:
         given = os.fstat(sys.stdin.fileno())
         if (stat.S_IFMT(given.st_mode), given.st_rdev) == with_device:
             return os.dup(sys.stdin.fileno())
-    except (OSError, ValueError, AttributeError):  # closed, or no file at all
+    except (OSError, ValueError, AttributeError):  # closed, or not a file
         pass
     return os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -177,8 +177,8 @@ FALLEN = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
     re.DOTALL,
 )
-"""Matches a GPU that is missing when the driver loads, which no XID reports (issue 155 of
-NVIDIA/NVSentinel). The driver also logs this message, in addition to an XID, for an active GPU."""
+"""Matches the message about a GPU that is missing when the driver loads, which has no XID (issue
+155 of NVIDIA/NVSentinel). For a GPU in use, the driver logs this message and an XID."""
 
 LOST_XID = 79
 NVLINK5 = re.compile(
@@ -186,12 +186,12 @@ NVLINK5 = re.compile(
     r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
 )
 
-LINE_LETTERS = 1000  # Maximum characters of a line to parse; driver messages are shorter
+LINE_LETTERS = 1000  # Maximum number of characters parsed per line; driver messages are shorter
 
 
 class KernelXid(NamedTuple):
-    """An XID error. Only NVLink 5 errors have `unit`, `fatal`, `first`, and `status`. `way` is
-    "fallen" for a message about a lost GPU without an XID."""
+    """An XID error. `unit`, `fatal`, `first`, and `status` are set only for NVLink 5 errors. `way`
+    is "fallen" for a message about a lost GPU that has no XID."""
 
     pci: str
     code: int
@@ -211,8 +211,8 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the error that a line reports, or None if the line reports no error or an injected
-    error."""
+    """Return the error reported in a line, or None if there is no error or the error was
+    injected."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LINE_LETTERS]

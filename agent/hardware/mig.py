@@ -1,5 +1,5 @@
-"""MIG instances of a GPU. Their handles become invalid when the GPU is repartitioned, so list the
-instances anew for each pass."""
+"""MIG instances of a GPU. Their handles become invalid when the GPU is repartitioned, so the
+instances must be listed again in each pass."""
 
 from typing import Any, NamedTuple
 
@@ -8,15 +8,15 @@ from agent.hardware.nvml import unless_final
 from agent.model import FINAL, Absent, Reason, checked
 from agent.ranges import Range
 
-MOST_MIG = 8  # Upper bound on MIG devices per GPU
-MOST_PROCESSES = 4096  # Upper bound on processes per GPU
-MOST_PID = 1 << 22  # Upper bound on process IDs on 64-bit Linux
+MOST_MIG = 8  # Upper bound for the number of MIG devices per GPU
+MOST_PROCESSES = 4096  # Upper bound for the number of processes per GPU
+MOST_PID = 1 << 22  # Upper bound for process IDs on 64-bit Linux
 ASKED = ("GpuInstanceId", "ComputeInstanceId")
 IDS = Range(0, 255)
 
 
 class MigDevice(NamedTuple):
-    """A compute instance, which CUDA treats as a device. Compute instances of the same GPU instance
+    """A compute instance, which is a device for CUDA. Compute instances of the same GPU instance
     share memory. `profile` is the end of the device name, for example 1g.10gb."""
 
     handle: Any
@@ -27,8 +27,8 @@ class MigDevice(NamedTuple):
 
 
 def devices(device: NvmlDevice) -> list[MigDevice]:
-    """Return the current MIG devices in index order, without devices whose IDs or UUIDs are
-    invalid. Raises Absent."""
+    """Return the current MIG devices in order of index, excluding devices with invalid IDs or
+    UUIDs. Raises Absent."""
     found, count = [], device.get("MaxMigDeviceCount")
     for place in range(count if isinstance(count, int) and 0 <= count <= MOST_MIG else MOST_MIG):
         try:
@@ -39,7 +39,7 @@ def devices(device: NvmlDevice) -> list[MigDevice]:
             )
             name = device.nvml.text("nvmlDeviceGetName", handle)
             uuid = str(device.nvml.call("nvmlDeviceGetUUID", handle))
-        except Absent as absent:  # no device at this index, or it was removed meanwhile
+        except Absent as absent:  # no device at this index, or the device was just removed
             if absent.reason in FINAL:
                 raise
             continue
@@ -49,8 +49,8 @@ def devices(device: NvmlDevice) -> list[MigDevice]:
 
 
 class GpuProcess(NamedTuple):
-    """A process on a GPU, with its GPU memory (bytes, None if the driver does not report it). The
-    process either computes or only renders graphics."""
+    """A process on a GPU, and its GPU memory in bytes (None if the driver does not report it).
+    `computes` is false for a process that only renders graphics."""
 
     pid: int
     memory: Any
@@ -58,8 +58,8 @@ class GpuProcess(NamedTuple):
 
 
 def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
-    """Return the processes of a GPU or MIG device without duplicates: compute processes first, then
-    graphics-only processes if the driver lists them. Raises Absent."""
+    """Return the processes of a GPU or MIG device without duplicates: compute processes, followed
+    by graphics processes if the driver lists them. Raises Absent."""
     found = {one.pid: (one, True) for one in _listed(device, handle, "Compute")}
     drawing = unless_final(lambda: _listed(device, handle, "Graphics"), list[Any]())
     for one in drawing:

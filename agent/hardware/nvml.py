@@ -1,7 +1,7 @@
-"""Interface to NVML: a real, simulated, or recorded library object, and its error codes.
+"""Interface to NVML: a real, simulated, or recorded library object, and NVML error codes.
 
-The interface is the set of pynvml functions used here. A simulated or recorded library is an object
-with the same functions, constants, and errors as pynvml.
+The interface consists of the pynvml functions that the agent uses. A simulated or recorded library
+is an object with the same functions, constants, and errors as pynvml.
 """
 
 import functools
@@ -24,32 +24,32 @@ T = TypeVar("T")
 
 REASON_OF_CODE = {
     1: Reason.NO_DRIVER,  # UNINITIALIZED
-    2: Reason.UNSUPPORTED,  # INVALID_ARGUMENT: this device has no such link, clock or sensor
+    2: Reason.UNSUPPORTED,  # INVALID_ARGUMENT: this device has no such link, clock, or sensor
     3: Reason.UNSUPPORTED,  # NOT_SUPPORTED
     4: Reason.DENIED,  # NO_PERMISSION
-    6: Reason.UNKNOWN,  # NOT_FOUND: there is currently nothing to report
+    6: Reason.UNKNOWN,  # NOT_FOUND: currently, there is nothing to report
     9: Reason.NO_DRIVER,  # DRIVER_NOT_LOADED
     10: Reason.STALLED,  # TIMEOUT
     12: Reason.NO_DRIVER,  # LIBRARY_NOT_FOUND
-    13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library is older than the function
+    13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library lacks the function
     15: Reason.LOST,  # GPU_IS_LOST
     16: Reason.LOST,  # RESET_REQUIRED
     21: Reason.UNKNOWN,  # NO_DATA
     22: Reason.UNSUPPORTED,  # VGPU_ECC_NOT_SUPPORTED
     27: Reason.UNKNOWN,  # NOT_READY
-    18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: the driver was replaced while in use
+    18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: driver was replaced while running
     25: Reason.DRIVER,  # ARGUMENT_VERSION_MISMATCH
     26: Reason.DRIVER,  # DEPRECATED
 }
-"""Reason for each NVML return code; codes not listed here map to `failed`."""
+"""Reason for each NVML return code; the reason for all other codes is `failed`."""
 
 
-ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # NVML returns these, with success, for "no value"
+ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # "no value" if the call succeeds
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
-    """Return the result of `ask`, or `otherwise` if the NVML call fails. Raises Absent only if
-    every further call would fail too."""
+    """Return the result of `ask`, or `otherwise` if the NVML call fails. Raises Absent only if all
+    further calls would also fail."""
     try:
         return ask()
     except Absent as absent:
@@ -59,14 +59,14 @@ def unless_final(ask: Callable[[], T], otherwise: T) -> T:
 
 
 def number(value: object, what: str) -> float:
-    """Return an NVML value as a float. Raises Absent(implausible) if it is not a number."""
+    """Return an NVML value as a float. Raises Absent(implausible) if it is no number."""
     if value in ALL_ONES:
         raise Absent(Reason.IMPLAUSIBLE, f"{what} is all ones")
     return checked(value, ANY, what)
 
 
 MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
-"""Errors that Python raises if a return value does not have the structure that NVML declares."""
+"""Errors that Python raises for a return value without the structure that NVML declares."""
 
 
 def misshapen(what: str, error: Exception) -> Absent:
@@ -75,22 +75,22 @@ def misshapen(what: str, error: Exception) -> Absent:
 
 
 class Nvml:
-    """The NVML library. Calls use pynvml's function names; errors become Absent with a reason."""
+    """The NVML library. Calls use pynvml's function names and raise Absent for errors."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        self.event_set: Any = None  # used by the thread that waits for XID errors
+        self.event_set: Any = None  # for the thread that waits for XID errors
         self.driver_version = ""
         self.nvml_version = ""
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:
-        """Call a pynvml function. Raises Absent if NVML returns an error."""
+        """Call a pynvml function. Raises Absent if the call returns an error."""
         library = self.library
         try:
             return getattr(library, name)(*args, **options)
         except (library.NVMLError, library.NVMLLibraryMismatchError) as error:
             code = getattr(error, "value", None)
-            if code is None:  # pynvml's mismatch error has a message instead of a code
+            if code is None:  # pynvml's mismatch error has no code, only a message
                 raise Absent(Reason.DRIVER, f"{name}: not in this driver") from error
             reason = REASON_OF_CODE.get(code, Reason.FAILED)
             raise Absent(reason, f"{name}: {error}") from error
@@ -101,7 +101,7 @@ class Nvml:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
 
     def text(self, name: str, *args: Any) -> str:
-        """Return an identifying string, or an empty string if it is absent or not decodable."""
+        """Return an identifying string, or an empty string if it is absent or cannot be decoded."""
         try:
             return str(self.call(name, *args))
         except Absent as absent:
@@ -117,7 +117,7 @@ class Nvml:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
             version = self.text("nvmlSystemGetDriverVersion")
-            # The NVML version is the CUDA version followed by the driver version.
+            # The NVML version consists of the CUDA version and the driver version.
             self.driver_version = version or self.nvml_version.partition(".")[2]
         except Absent as absent:
             crashed = absent.reason is Reason.CRASHED
@@ -130,7 +130,7 @@ class Nvml:
 
     @property
     def driver(self) -> tuple[int, ...]:
-        """The driver version as a tuple of numbers for comparisons, for example (580, 159, 4)."""
+        """The driver version as a tuple of numbers, for example (580, 159, 4)."""
         parts = self.driver_version.split(".")
         return tuple(int(part) for part in parts if part.isdecimal() and len(part) < 10)
 
@@ -145,11 +145,11 @@ sys.stdout.write("survived")
 sys.stdout.flush()
 sys.stdin.read()
 """
-"""Program of the child process. It exits when its standard input closes, after the agent has
+"""Program of the child process, which exits when its standard input closes, after the agent has
 initialized NVML or exited. Without persistence mode, the driver shuts down GPUs without clients."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Seconds before the first retry after a crash of the library, doubled up to the second value."""
+"""Seconds before the first retry after a crash of the library, and maximum after doubling."""
 
 
 class TriedInit:
@@ -201,9 +201,9 @@ class TriedInit:
 
 @functools.cache
 def real_library() -> Any:
-    """Return pynvml (package nvidia-ml-py) with an `nvmlInit` that runs in a child process first.
+    """Return pynvml (package nvidia-ml-py) with an `nvmlInit` that a child process tries first.
 
-    After a driver update, the agent must be restarted: the C library of the previous version stays
+    The agent must be restarted after a driver update: the C library of the previous version remains
     mapped, and NVML rejects the version mismatch.
     """
     import pynvml

@@ -19,18 +19,18 @@ TICKS_PER_SECOND = 100
 is 100 on every machine that the NVIDIA driver supports."""
 
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
-"""Name prefixes of PyTorch's backward-pass threads, which launch kernels like the main thread, and
-of XLA's dispatch threads. XLA processes sleep until their GPU has finished; others spin."""
+"""Name prefixes of PyTorch's backward-pass threads, which launch kernels like the main thread does,
+and of XLA's dispatch threads. XLA threads sleep until their GPU has finished; others spin."""
 
 PINNED = 64 * 2**20
-"""Minimum shared memory (bytes) of a process that has pinned memory. A CUDA process has 8 to 20
-MiB, and `cudaHostAlloc` adds the pinned memory (PyTorch 2.11, driver 580). Batches shared by data
-loaders also count while the process copies them (21 MiB)."""
+"""Minimum shared memory (bytes) of a process with pinned memory. A CUDA process has 8 to 20 MiB,
+and `cudaHostAlloc` adds the pinned memory (PyTorch 2.11, driver 580). Batches shared by data
+loaders also count while the process copies the batches (21 MiB)."""
 
 LOCK_ASKED_EACH = 0.005
-"""Seconds after which a CPython thread that waits for the global interpreter lock (GIL) wakes to
-request it again (`sys.getswitchinterval`). A main thread that does so most of the time waits for
-another thread that is not an engine. The main thread of a server either sleeps or wakes more often
+"""Seconds after which a CPython thread that waits for the global interpreter lock (GIL) wakes up to
+request the lock again (`sys.getswitchinterval`). A main thread that does so most of the time waits
+for a thread that is not an engine. The main thread of a server either sleeps or wakes up more often
 (1,558 times per second to serve its clients)."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
@@ -38,19 +38,19 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 
 LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
-"""Seconds for which every read checks all threads of a new process for children, and the interval
-(s) at which later reads check threads without children. Few threads fork, and a process may have
-hundreds."""
+"""Age in seconds up to which every read checks all threads of a process for children, and interval
+(s) at which threads without children are checked later. Only a few threads fork, and a process may
+have hundreds of threads."""
 
 
 class Stat(NamedTuple):
     """Current state of a process. `seconds` is the CPU time of all its threads, `system` is the
-    part of it spent in the kernel, `ended` is the CPU time of descendants that have exited and been
-    waited for, and `started` is the start time in seconds since boot."""
+    part of this time spent in the kernel, `ended` is the CPU time of descendants that have exited
+    and been waited for, and `started` is the start time in seconds since boot."""
 
     pid: int
     name: str
-    state: str  # a letter, such as R for running, S for sleeping, or D for uninterruptible sleep
+    state: str  # a letter, for example R: running, S: sleeping, D: uninterruptible sleep
     parent: int
     group: int
     seconds: float
@@ -60,11 +60,11 @@ class Stat(NamedTuple):
 
 
 def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
-    """Return the contents of /proc/PID/stat, or of /proc/PID/task/TID/stat for a thread. Raises
-    OSError. With `again`, the file may stay open for later reads."""
+    """Return the contents of /proc/PID/stat, or of /proc/PID/task/TID/stat for a thread. If `again`
+    is true, the file may be kept open for later reads. Raises OSError."""
     path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
     text = files.reread(path) if again else files.read(path)
-    head, _, tail = text.rpartition(")")  # a name may contain any character
+    head, _, tail = text.rpartition(")")  # the name may contain any character
     try:
         words = tail.split(maxsplit=20)
         state, parent, group = words[0], int(words[1]), int(words[2])
@@ -79,34 +79,34 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """Return the entries of /proc/PID/status by key; empty if it is not readable."""
+    """Return the entries of /proc/PID/status by key; empty if the file cannot be read."""
     lines = text_or_nothing(files, f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def pins(files: FileTree, pid: int) -> bool:
-    """Return whether a GPU process has pinned memory; False if its status is not readable."""
+    """Return whether a GPU process has pinned memory; False if its status cannot be read."""
     text = text_or_nothing(files, f"/proc/{pid}/status")
     words = text.partition("RssShmem:")[2].split(maxsplit=1)
     return bool(words) and 1024 * (whole(words[0]) or 0) >= PINNED
 
 
 def uid(found: dict[str, str]) -> int | None:
-    """Return the real user ID from a process status, or None if it is missing."""
+    """Return the real user ID in a process status, or None if there is none."""
     first = found.get("Uid", "").split()[:1]
     return whole(first[0]) if first else None
 
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
-    """Return whether a process has the given name, truncated by the kernel to 15 characters, and
-    belongs to root. A name alone proves nothing because any user can choose it."""
+    """Return whether a process has the given name, which the kernel truncates to 15 characters, and
+    belongs to root. The name alone proves nothing, because any user can choose it."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 
 
 def user_namespace(files: FileTree, pid: int) -> str:
-    """Return the user namespace of a process, such as `user:[4026531837]`. It is empty if it is not
-    readable, for example for another user's process without CAP_SYS_PTRACE."""
+    """Return the user namespace of a process, for example `user:[4026531837]`, or an empty string
+    if it cannot be read, as for another user's process without CAP_SYS_PTRACE."""
     try:
         return files.link(f"/proc/{pid}/ns/user")
     except OSError:
@@ -118,21 +118,21 @@ def cgroup(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """Return the arguments in /proc/PID/cmdline; empty if it is not readable. May block."""
+    """Return the arguments in /proc/PID/cmdline; empty if it cannot be read. May block."""
     return tuple(text_or_nothing(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
-    """Return only the variables `names` of /proc/PID/environ. The result is empty if the file is
-    not readable, for example for another user's process without CAP_SYS_PTRACE. May block."""
+    """Return only the variables in `names` from /proc/PID/environ. The result is empty if the file
+    cannot be read, as for another user's process without CAP_SYS_PTRACE. May block."""
     entries = text_or_nothing(files, f"/proc/{pid}/environ").split("\0")
     pairs = (entry.partition("=") for entry in entries)
     return {name: value for name, _, value in pairs if name in names}
 
 
 def bytes_moved(files: FileTree, pid: int) -> int | None:
-    """Return the bytes that a process has read and written on any file or device, based on
-    /proc/PID/io. Return None if the file is not readable, for example for another user's process.
+    """Return the number of bytes that a process has read and written on any file or device, from
+    /proc/PID/io. Return None if the file cannot be read, as for another user's process.
     """
     words = text_or_nothing(files, f"/proc/{pid}/io").split()
     found = dict(zip(words[::2], words[1::2], strict=False))
@@ -157,7 +157,7 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class _Forks(NamedTuple):
-    """Threads of a process that have had children; threads in `rest` are still to be checked."""
+    """Threads of a process that have had children; threads in `rest` have not been checked yet."""
 
     met: float
     seen: float  # time at which all threads were last listed
@@ -166,18 +166,18 @@ class _Forks(NamedTuple):
 
 
 class Descent:
-    """Finds the descendants of processes in the kernel's lists of children."""
+    """Finds the descendants of processes with the kernel's lists of children."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._forks: dict[int, _Forks] = {}
         self._swept = 0.0
         self.unlisted: set[int] = set()
-        """Processes whose children the last search could not list, because the process exited,
-        /proc hides it, or the kernel lacks CONFIG_PROC_CHILDREN."""
+        """Processes whose children the last search could not list because the process exited, /proc
+        hides the process, or the kernel lacks CONFIG_PROC_CHILDREN."""
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
-        """Return at most `most` descendants of `pids`, nearest first, without `foreign` processes
+        """Return at most `most` descendants of `pids`, nearest first, excluding `foreign` processes
         and their descendants. `now` is in seconds."""
         if now - self._swept >= 2 * LOOK_EVERY:
             lately = ((p, one) for p, one in self._forks.items() if one.seen >= self._swept)

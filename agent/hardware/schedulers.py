@@ -1,6 +1,5 @@
-"""Clients for schedulers that assign GPUs to jobs: Slurm commands and the kubelet socket.
-
-Calls may take seconds or hang, so run them on a separate thread."""
+"""Clients of schedulers that assign GPUs to jobs: Slurm commands and the kubelet socket. Calls may
+take seconds or hang, so they must run on a separate thread."""
 
 import json
 import os
@@ -21,8 +20,8 @@ ANSWER_BYTES = 16 << 20  # Maximum bytes of a response
 SECONDS = 5.0  # Timeout for a command or a kubelet call
 MOST_SLURM_JOBS = 64
 
-# The parts of HTTP/2 that a unary gRPC call needs (RFC 9113, RFC 7541). The agent ignores response
-# headers, so it does not need to decompress them.
+# The parts of HTTP/2 that a unary gRPC call requires (RFC 9113, RFC 7541). The agent ignores
+# response headers, so it does not have to decompress them.
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
@@ -30,15 +29,15 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class Schedulers:
-    """Clients for schedulers. All methods raise OSError if there is no response, as on recorded
-    machines. `slow` is True if calls may take seconds."""
+    """Clients of schedulers. All methods raise OSError if there is no response, as on recorded
+    machines. `slow` is true if calls may take seconds."""
 
     slow = False
 
     def slurm(self, host: str) -> list[str]:
         """Return a line for each job on this host, in the format of `scontrol --details --oneliner
-        show job`: JobId, SLUID if the job has one, UserId, Account, Partition, and then alternating
-        Nodes and GRES. The line has only JobId if Slurm does not describe the job."""
+        show job`: JobId, SLUID if the job has one, UserId, Account, Partition, and then Nodes and
+        GRES alternately. If Slurm does not describe the job, the line contains only JobId."""
         raise FileNotFoundError(f"no Slurm on {host}")
 
     def kubelet(self, path: str) -> bytes:
@@ -47,7 +46,7 @@ class Schedulers:
 
 
 class RealSchedulers(Schedulers):
-    """The commands `squeue` and `scontrol`, and the kubelet socket. Each job is queried only once
+    """The `squeue` and `scontrol` commands, and the kubelet socket. Each job is queried only once,
     because its resources do not change while it runs."""
 
     slow = True
@@ -64,11 +63,11 @@ class RealSchedulers(Schedulers):
         for new in [one for one in jobs if one not in self._known][:MOST_SLURM_JOBS]:
             try:
                 line = _of_json(new) or _of_text(*jobs[new])
-            except TimeoutError:  # each further job would wait as long
+            except TimeoutError:  # the queries for all other jobs would also time out
                 raise
             except OSError:  # the job has ended
                 continue
-            if line:  # otherwise the next call tries again
+            if line:  # otherwise, the next call tries again
                 self._known[new] = line
         return [self._known.get(one, f"JobId={one}") for one in jobs]
 
@@ -81,8 +80,8 @@ class RealSchedulers(Schedulers):
 
 
 def _of_json(job: str) -> str:
-    """Return the line of a job based on the JSON output of scontrol (Slurm 23.02 and later). It is
-    empty if the output does not contain the job."""
+    """Return the line of a job from scontrol's JSON output (Slurm 23.02 and later), or an empty
+    string if the output does not contain the job."""
     try:
         answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
@@ -94,15 +93,15 @@ def _of_json(job: str) -> str:
         return _line(job, *names, *(part for detail in details for part in detail), sluid=sluid)
     except TimeoutError:
         raise
-    except Exception:  # no JSON, or JSON of an unsupported version
+    except Exception:  # no JSON, or an unsupported version of it
         return ""
 
 
 def _of_text(job: str, shown: str, *people: str) -> str:
-    """Return the line of a job based on the text output of an older scontrol, which contains
-    strings that users choose: job name, paths, and comments. Therefore user, account, and partition
-    (`people`) are taken from squeue columns, and GPUs from the text between the job name, as
-    reported by squeue, and the command. The line is empty if this text is ambiguous."""
+    """Return the line of a job from the text output of an older scontrol, which contains strings
+    that users choose: job name, paths, and comments. Therefore user, account, and partition
+    (`people`) are taken from columns of squeue, and GPUs from the text between the job name, as
+    reported by squeue, and the command. The line is empty if that text is ambiguous."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
     text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
@@ -116,8 +115,8 @@ def _of_text(job: str, shown: str, *people: str) -> str:
 
 
 def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: str = "") -> str:
-    """Return a line of `Key=value` words without strings that job owners choose. `gres` alternates
-    between nodes and the resources that the job has on each node."""
+    """Return a line of `Key=value` words without strings that job owners choose. `gres` contains
+    nodes and the job's resources on each node alternately."""
     words = [f"JobId={job}", *([f"SLUID={sluid}"] if sluid else ())]
     words += [f"UserId={user}", f"Account={account}", f"Partition={partition}"]
     words += [f"{'GRES' if place % 2 else 'Nodes'}={one}" for place, one in enumerate(gres)]
@@ -125,7 +124,7 @@ def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: 
 
 
 class SlurmNode(msgspec.Struct):
-    """A node in Slurm's JSON output. Slurm up to 22.05 lists state flags separately."""
+    """A node in Slurm's JSON output. Up to Slurm 22.05, state flags are listed separately."""
 
     name: str
     state: str | list[str]
@@ -136,20 +135,20 @@ class SlurmNode(msgspec.Struct):
 
 
 class SlurmNodes(msgspec.Struct):
-    """The JSON output of a command. The output of sinfo has no nodes since Slurm 23.02."""
+    """The JSON output of a command. Since Slurm 23.02, the output of sinfo contains no nodes."""
 
     nodes: list[SlurmNode]
 
 
 NODES_IN_JSON = (("scontrol", "--json", "--all", "show", "nodes"), ("sinfo", "--json", "--all"))
-"""Slurm 21.08 and 22.05 need the second command because their scontrol does not support JSON."""
+"""The second command is for Slurm 21.08 and 22.05, whose scontrol does not support JSON."""
 
 
 def all_nodes() -> str | list[SlurmNode]:
-    """Return all nodes of the cluster, parsed from JSON if Slurm supports it, and otherwise as the
-    output of `scontrol --oneliner show nodes`. Raises OSError."""
+    """Return all nodes of the cluster, parsed from JSON if Slurm supports it, or else the output of
+    `scontrol --oneliner show nodes`. Raises OSError."""
     for words in NODES_IN_JSON:
-        with suppress(Exception):  # no JSON, or JSON of an unsupported version
+        with suppress(Exception):  # no JSON, or an unsupported version of it
             if nodes := msgspec.json.decode(_run_command(*words), type=SlurmNodes).nodes:
                 return nodes
     return _run_command("scontrol", "--oneliner", "--all", "show", "nodes")
@@ -186,7 +185,7 @@ def _run_command(program: str, *arguments: str) -> str:
         raise OSError(f"{program} answers more than {ANSWER_BYTES} bytes")
     if late.is_set():
         raise TimeoutError(f"{program} does not answer in {SECONDS:g} s")
-    if status:  # without the error output, which contains the job number
+    if status:  # exclude the error output, which contains the job number
         raise OSError(f"{program} fails: exit status {status}")
     return decoded(answer)
 
@@ -197,7 +196,7 @@ def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 
 def _request() -> bytes:
-    """Return the entire request: POST over http, a window for the longest response, and an empty
+    """Return the complete request: POST over HTTP, a window for the longest response, and an empty
     message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
@@ -213,7 +212,7 @@ def _request() -> bytes:
 
 
 def _message(connection: socket.socket) -> bytes:
-    """Return the single message of the response. Raises OSError if there is none."""
+    """Return the only message in the response. Raises OSError if there is none."""
     content = bytearray()
     with connection.makefile("rb") as incoming:
         while True:
@@ -238,10 +237,10 @@ def _message(connection: socket.socket) -> bytes:
 
 
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
-    """Yield the namespace, pod, and container names, and the (resource, ID) pairs of the devices of
-    each container (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). A device of a dynamic
-    resource allocation has its driver as the resource. Raises ValueError if the response is
-    malformed."""
+    """Yield the namespace, pod name, and container name of each container, and the (resource, ID)
+    pairs of its devices (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). For a device of a
+    dynamic resource allocation, the resource is the driver name. Raises ValueError if the response
+    is malformed."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
@@ -257,7 +256,7 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
 
 
 GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
-"""Drivers of resource claims that allocate GPUs, or that are known only to be NVIDIA's."""
+"""Drivers of resource claims that allocate GPUs, or are only known to be from NVIDIA."""
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:
@@ -265,12 +264,12 @@ def _text(fields: dict[int, list[bytes]], number: int) -> str:
 
 
 def decoded(text: bytes) -> str:
-    """Decode the output of another program, which may not be valid UTF-8."""
+    """Decode the output of another program, which may contain invalid UTF-8."""
     return text.decode(errors="replace")
 
 
 def _fields(message: bytes) -> dict[int, list[bytes]]:
-    """Return the length-delimited fields of a protocol buffer by field number."""
+    """Return the length-delimited fields of a protocol buffer, by field number."""
     found: dict[int, list[bytes]] = {}
     at = 0
     while at < len(message):
