@@ -1,7 +1,7 @@
 """Processes of the host, read from /proc. A process may exit between any two reads.
 
-The kernel holds a process's memory lock while it reads `cmdline` and `environ` (and `maps` and
-`smaps`). A page fault that waits for a disk or a file server holds the lock too, so reading these
+The kernel holds the memory lock of a process while it reads `cmdline` and `environ` (and `maps` and
+`smaps`). A page fault that waits for a disk or a file server also holds the lock, so reading these
 files may block. Reading `stat`, `status`, `schedstat`, `children`, `cgroup`, and `comm` does not.
 """
 
@@ -199,8 +199,8 @@ class Descent:
         return list(found)
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
-        """Yield children, listed by the thread that forked them. Threads without children are
-        checked at intervals, except for the main thread of a process given to `below` (`first`)."""
+        """Yield children, based on the lists of the threads that forked them. Threads without
+        children are checked at intervals; with `first`, the main thread is always checked."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

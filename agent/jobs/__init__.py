@@ -1,1 +1,1 @@
-"""Processes on the GPUs: process table, activity, and the jobs that the processes form."""
+"""Processes on the GPUs: the process table, their activity, and the jobs that they form."""

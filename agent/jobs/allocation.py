@@ -1,9 +1,9 @@
-"""Allocation of GPUs to jobs, whether used or not, from the environment of Slurm jobs, Slurm
-commands, and the kubelet. Pure functions.
+"""Allocation of GPUs to jobs, whether the jobs use them or not, from the environment of Slurm jobs,
+Slurm commands, and the kubelet. Pure functions.
 
-A GPU is identified by three numbers that may all differ: the NVML index (in PCI address order), the
+Three numbers identify a GPU, and all of them may differ: the NVML index (in PCI address order), the
 minor number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each
-number is translated to a UUID.
+number is converted to a UUID.
 """
 
 import re
@@ -49,16 +49,16 @@ class Given(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """GPU UUIDs by each kind of name that a scheduler may use."""
+    """GPU UUIDs, by each kind of name that a scheduler may use."""
 
     uuids: Mapping[str, str]  # by UUID of the GPU or of a MIG device
     minors: Mapping[str, str]
     indices: Mapping[str, str]
 
     def gpu(self, device: str) -> str:
-        """Return the UUID of the GPU with this Kubernetes device plugin or driver ID. Raise Absent
-        if the ID is unknown."""
-        name = device.partition("::")[0]  # the suffix numbers the shares of a device
+        """Return the UUID of the GPU with the given ID from a Kubernetes device plugin or driver.
+        Raise Absent if the ID is unknown."""
+        name = device.partition("::")[0]  # the suffix is the number of a share of a device
         for pattern, table in FORMS:
             found = pattern.fullmatch(name)
             uuid = getattr(self, table).get(found[1]) if found else None
@@ -72,28 +72,28 @@ FORMS = tuple(
     for pattern, table in (
         (r"((?:GPU|MIG)-.+)", "uuids"),
         (r"MIG-(GPU-[^/]+)/\d+/\d+", "uuids"),  # drivers before 470
-        (r"(GPU-.+?)(?:-_)?-\d+", "uuids"),  # a share, from plugins that split memory
-        (r"nvidia(\d+)(?:/(?:gi|vgpu)\d+)*", "minors"),  # GKE: whole, MIG, time-sharing
+        (r"(GPU-.+?)(?:-_)?-\d+", "uuids"),  # share, from plugins that divide memory
+        (r"nvidia(\d+)(?:/(?:gi|vgpu)\d+)*", "minors"),  # GKE: whole GPU, MIG, or time-sharing
         (r"gpu-(\d+)(?:-mig-.+)?", "minors"),  # dynamic resource allocation
-        (r"(\d+)(?::\d+)?", "indices"),  # NVML index, possibly with a MIG device index
+        (r"(\d+)(?::\d+)?", "indices"),  # NVML index, with or without a MIG device index
     )
 )
-"""Patterns of device IDs, each with the `Devices` table to look up."""
+"""Patterns of device IDs, and the table in `Devices` that contains each kind of ID."""
 
 GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|vcuda.*|mig-.*)")
 GPU_IDS = ("GPU-", "MIG-", "nvidia")
 """Resource names of NVIDIA GPUs, because other devices have similar IDs, and prefixes of GPU IDs
-under any resource name, because a plugin may rename its resource."""
+that are accepted with any resource name, because plugins may rename their resources."""
 
 
 def unknown(what: str, text: str) -> Absent:
-    """Return the reason why the allocation of the remaining GPUs is unknown."""
+    """Return the reason why the allocation of some GPUs is unknown."""
     return Absent(Reason.UNKNOWN, f"{what} {text!r:.80} is not understood")
 
 
 @dataclass(slots=True)
 class Allocations:
-    """Latest allocations, shared by all sources on the host thread."""
+    """The latest allocations, shared by all sources on the host thread."""
 
     given: Given = field(default_factory=Given)
 
@@ -102,9 +102,9 @@ class Allocations:
 
 
 def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
-    """Yield the PCI address, device file minor number, and UUID of each GPU in the driver's /proc
-    folder. GPUs that NVML no longer lists are included; GPUs that were never initialised, whose
-    UUID contains question marks, are not."""
+    """Yield the PCI address, minor number, and UUID of each GPU in the driver's /proc directory.
+    The directory includes GPUs that NVML no longer lists. GPUs that were never initialized are
+    skipped; their UUIDs contain question marks."""
     for name in sorted(names_in(files, DRIVER)):
         text = text_or_nothing(files, f"{DRIVER}/{name}/information")
         pairs = (line.partition(":") for line in text.splitlines())
@@ -114,27 +114,27 @@ def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
 
 
 def is_complete(files: FileTree) -> bool:
-    """Return whether every GPU that the driver lists has a UUID and a minor number. An incomplete
+    """Return whether every GPU listed by the driver has a UUID and a minor number. An incomplete
     list cannot be matched with the order in which Slurm counts GPUs."""
     listed = len(names_in(files, DRIVER))
     return listed == sum(whole(minor) is not None for _, minor, _ in driver_gpus(files))
 
 
 def by_minor(files: FileTree) -> dict[int, str]:
-    """Return GPU UUIDs by device file minor number."""
+    """Return GPU UUIDs by the minor number of the device file."""
     known = ((whole(minor), uuid) for _, minor, uuid in driver_gpus(files))
     return {minor: uuid for minor, uuid in known if minor is not None}
 
 
-# Expanding host lists takes only 31 lines. python-hostlist 2.3.0 (429 lines, GPL) and ClusterShell
-# 1.10.1 (1.5 MB, requires PyYAML) return the same names for mixed widths and five-digit numbers,
-# and neither limits the number of names.
+# This expansion of host lists takes only 31 lines. python-hostlist 2.3.0 (429 lines, GPL) and
+# ClusterShell 1.10.1 (1.5 MB, requires PyYAML) return the same names for mixed widths and
+# five-digit numbers, and neither limits the number of names.
 RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 
 def padded(text: str) -> list[str]:
-    """Return the numbers in a list such as `9,010-011`, padded to the width of the first number in
-    their range. Raise Absent for an invalid list or more than MOST_NAMES numbers."""
+    """Return the numbers in a list such as `9,010-011`, padded to the width of the first number of
+    the range. Raise Absent if the list is invalid or has more than MOST_NAMES numbers."""
     found: list[str] = []
     for part in filter(None, text.split(",")):
         match = RANGE.fullmatch(part)
@@ -147,16 +147,16 @@ def padded(text: str) -> list[str]:
 
 
 def numbers(text: str) -> list[int]:
-    """Return the numbers in a list such as `0,2-3`. Raise Absent for an invalid list."""
+    """Return the numbers in a list such as `0,2-3`. Raise Absent if the list is invalid."""
     return [int(number) for number in padded(text)]
 
 
 def expanded(pattern: str) -> list[str]:
     """Return the names that match comma-separated patterns such as `rack[0-1]node[01-03]` or
-    `/dev/nvidia[0,2]`. Raise Absent for an invalid list or more than MOST_NAMES names."""
+    `/dev/nvidia[0,2]`. Raise Absent if the list is invalid or has more than MOST_NAMES names."""
     names: list[str] = []
     for part in re.split(r",(?![^\[]*\])", pattern):
-        parts = BRACKETS.split(part)  # names alternate with bracket contents
+        parts = BRACKETS.split(part)  # names and the contents of brackets, in turn
         choices = [padded(one) if place % 2 else [one] for place, one in enumerate(parts)]
         unclosed = set("[]") & set("".join(parts[::2]))
         if unclosed or prod(map(len, choices)) > MOST_NAMES - len(names):
@@ -166,8 +166,8 @@ def expanded(pattern: str) -> list[str]:
 
 
 def is_among(host: str, pattern: str) -> bool:
-    """Return whether a node list includes this host; either name may be fully qualified. Raise
-    Absent for an invalid list."""
+    """Return whether a node list includes this host; the names may be short or fully qualified.
+    Raise Absent if the list is invalid."""
     names = expanded(pattern)
     short = host.partition(".")[0]
     alike = (one for one in names if one.partition(".")[0] == short)
@@ -176,8 +176,8 @@ def is_among(host: str, pattern: str) -> bool:
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
     """Return the minor numbers in the order in which Slurm counts GPUs: the order of the device
-    files in gres.conf, or ascending if Slurm autodetects GPUs. Raise Absent if gres.conf lists
-    parts of GPUs, gives a count without files, or includes another file."""
+    files in gres.conf, or ascending order if Slurm detects the GPUs. Raise Absent if gres.conf
+    lists parts of GPUs, specifies a count without files, or includes another file."""
     found: list[int] = []
     for line in gres.replace("\\\n", " ").splitlines():
         words = (word.partition("=") for word in line.partition("#")[0].split())
@@ -196,8 +196,8 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
 
 
 def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """Return the UUIDs of the GPUs at `places` in Slurm's order. Raise Absent for an unknown
-    place."""
+    """Return the UUIDs of the GPUs at `places` in Slurm's order. Raise Absent if a place is
+    unknown."""
     try:
         return frozenset(minors[order[place]] for place in places)
     except (IndexError, KeyError) as error:
@@ -205,8 +205,8 @@ def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]
 
 
 def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
-    """Parse a line of `scontrol --details --oneliner show job`. Return the job's labels, and the
-    Slurm indices of its GPUs on this host or the reason why they are unknown."""
+    """Parse a line of `scontrol --details --oneliner show job`. Return the job's labels, and either
+    the Slurm indices of its GPUs on this host or the reason why they are unknown."""
     keys: dict[str, str] = {}
     here, places, found = False, list[int](), False
     refusal: Absent | None = None
@@ -254,11 +254,11 @@ def _places(gres: str) -> list[int]:
 
 
 SHARED_GRES = {"gpu", "shard", "mps"}
-"""Slurm names of GPUs and of GPU shares."""
+"""Names that Slurm uses for GPUs and for shares of GPUs."""
 
 
 def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
-    """Return the containers that have a GPU, a MIG device, or a share of a GPU."""
+    """Return the containers that have a GPU, a MIG device, or a share of a GPU allocated."""
     found, hidden = [], None
     for namespace, pod, container, given in pods:
         gpus = set()
@@ -275,8 +275,8 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
-    """Return the job labels of a process with the scheduler's labels added. The kubelet does not
-    report pod UIDs, so a pod is named only if it is alone on the GPU."""
+    """Return the labels of a process's job, completed with the scheduler's labels. The kubelet does
+    not report pod UIDs, so a pod is named only if no other pod uses the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
         names = [one[-3:] for one in alike]  # namespace, pod, container

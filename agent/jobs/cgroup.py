@@ -1,7 +1,7 @@
-"""Counters of a job's cgroup (version 2): wait times of its tasks by resource, and I/O bytes.
+"""Counters of a job's cgroup (version 2): stall times of its tasks by resource, and I/O bytes.
 
-A job's own cgroup takes precedence over host figures, so that no job is blamed for the load of
-other jobs.
+The counters of a job's cgroup are preferred to counters of the host, so that a job is not blamed
+for the load that other jobs cause.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,10 @@ RESOURCES = ("io", "memory")
 
 
 class CgroupTotals(NamedTuple):
-    """Counters of a cgroup; counters that it does not provide are missing or None.
+    """Counters of a cgroup; counters that the cgroup does not provide are missing or None.
 
-    `stalled` gives the seconds in which some task waited, by resource; `read` and `written` are
-    bytes through the block layer.
+    `stalled` contains the seconds for which any task waited, by resource; `read` and `written` are
+    bytes that passed through the block layer.
     """
 
     stalled: dict[str, float]
@@ -26,12 +26,12 @@ class CgroupTotals(NamedTuple):
 
 
 ARRAYS, MAPPER = "9", "device-mapper"
-"""Major number of md devices, and name of dm devices in /proc/devices."""
+"""Major number of md devices, and name of device-mapper devices in /proc/devices."""
 
 
 def path_of(files: FileTree, pid: int) -> str | None:
-    """Return the cgroup path of a process below /sys/fs/cgroup, or None for the root cgroup or
-    without cgroup version 2."""
+    """Return the cgroup path of a process, relative to /sys/fs/cgroup. Return None for the root
+    cgroup, or if cgroup version 2 is not used."""
     for line in processes.cgroup(files, pid).splitlines():
         number, _, rest = line.partition(":")
         path = rest.partition(":")[2].strip()
@@ -54,7 +54,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
 
 
 def received(files: FileTree, pid: int) -> float | None:
-    """Return the bytes received on all interfaces of the network namespace of a process."""
+    """Return the bytes received on all interfaces in the network namespace of a process."""
     numbers = []
     for line in text_or_nothing(files, f"/proc/{pid}/net/dev").splitlines():
         name, colon, rest = line.partition(":")
@@ -65,9 +65,9 @@ def received(files: FileTree, pid: int) -> float | None:
 
 
 def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
-    """Return the bytes read and written, from lines such as `8:0 rbytes=1 wbytes=2` per device.
-    Because arrays and mapped devices count the bytes of their disks again, the bytes are summed per
-    level (md, dm, and others), and the largest sums are returned."""
+    """Return the bytes read and written, from a line such as `8:0 rbytes=1 wbytes=2` per device.
+    Arrays and mapped devices count the bytes of their disks again, so bytes are summed for each
+    level (md, dm, and others), and the largest sum is returned."""
     levels: dict[str, list[tuple[float, float]]] = {}
     kinds = map(str.split, text_or_nothing(files, "/proc/devices").splitlines())
     mapped = [words[0] for words in kinds if MAPPER in words]

@@ -1,6 +1,5 @@
-"""Groups GPU processes into jobs based on their data in /proc. Pure functions.
-
-Only processes with the same owner (agent.jobs.identity.owner) are joined."""
+"""Groups GPU processes into jobs, based on their data in /proc. Pure functions. Only processes of
+the same owner (agent.jobs.identity.owner) can belong to the same job."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from agent.model import GpuKey
 
 
 class JobMember(NamedTuple):
-    """A process on a GPU: its PID, the key that it shares with all processes of its job
-    (agent.jobs.identity.keys), its owner (empty if unknown), and its rank (if known)."""
+    """A process on a GPU: its PID, the key shared by all processes of its job
+    (agent.jobs.identity.keys), its owner (empty if unknown), and its rank (None if unknown)."""
 
     gpu: GpuKey
     pid: int
@@ -32,7 +31,7 @@ def pids_by_gpu(members: Iterable[JobMember]) -> Mapping[GpuKey, Set[int]]:
 
 @dataclass(frozen=True)
 class JobGroup:
-    """The sorted processes of a job, and the evidence for grouping them."""
+    """The processes of a job, in sorted order, and the evidence that they belong together."""
 
     members: tuple[JobMember, ...]
     grouped_by: GroupedBy
@@ -46,18 +45,18 @@ class JobGroup:
 
     @cached_property
     def pids_on(self) -> Mapping[GpuKey, Set[int]]:
-        """PIDs by GPU, lowest GPU first."""
+        """PIDs by GPU, in order of GPU index."""
         return pids_by_gpu(self.members)
 
     @property
     def gpus(self) -> tuple[GpuKey, ...]:
-        """The GPUs of the job, sorted by index."""
+        """The GPUs of the job, in order of GPU index."""
         return tuple(self.pids_on)
 
 
 def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) -> list[JobGroup]:
-    """Return the processes grouped by job, lowest GPU first. `lock_step` contains sets of GPUs that
-    run in lockstep, for processes with no other evidence."""
+    """Return the processes grouped by job, in order of the first GPU. `lock_step` contains sets of
+    GPUs that run in lockstep, which is the evidence for processes without other evidence."""
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)
@@ -86,17 +85,17 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 
 COMPARED = 120.0
-"""Seconds of traffic to compare, in which a 10 ms difference in read times is a third of EQUAL."""
+"""Seconds of traffic to compare; over this time, reads 10 ms apart cause a third of EQUAL."""
 
 EQUAL = 3e-4
-"""Maximum relative difference between the bytes sent by GPUs in lockstep. Readings of a tick may be
-10 ms apart, which is about 1e-4 of two minutes. The value is chosen, not measured: counters of real
-ranks have not been compared over minutes."""
+"""Maximum relative difference between the bytes sent by GPUs in lockstep. Readings in a tick may be
+10 ms apart, which is about 1e-4 of two minutes. This value is chosen, not measured: counters of
+real ranks have not been compared over minutes."""
 
 
 class SentBytes(NamedTuple):
-    """The processes on a GPU, the time of its last NVLink reading (monotonic seconds), and the
-    bytes that the GPU had sent over NVLink by then."""
+    """The processes on a GPU, the time of its latest NVLink reading (monotonic seconds), and the
+    number of bytes that the GPU had sent over NVLink at that time."""
 
     pids: Set[int]
     at: float
@@ -114,8 +113,8 @@ class LockSteps:
         self._equal: set[tuple[GpuKey, GpuKey]] = set()
 
     def take(self, now: Mapping[GpuKey, SentBytes]) -> Iterator[frozenset[GpuKey]]:
-        """Yield pairs of GPUs that have run in lockstep for minutes. A pair that sends nothing
-        keeps its last result, because a hung job is still a job."""
+        """Yield pairs of GPUs that have been running in lockstep for minutes. For a pair that sends
+        no data, the last result remains valid, because a hung job is still a job."""
         same = {gpu for gpu, one in self._last.items() if gpu in now and now[gpu].pids == one.pids}
         fresh = {gpu for gpu in same if now[gpu].at != self._last[gpu].at}
         self._last = dict(now)
@@ -128,7 +127,7 @@ class LockSteps:
             # Readings from different ticks are not compared.
             if fresh >= {*pair} and (min(grown) < 0 or both[0].at - first[0].at >= COMPARED):
                 self._first[pair] = both
-                if min(grown) < 0 or max(grown) == 0:  # counter reset, or neither GPU sends
+                if min(grown) < 0 or max(grown) == 0:  # counter reset, or no traffic
                     continue
                 if max(grown) - min(grown) <= EQUAL * max(grown):
                     self._equal.add(pair)

@@ -1,4 +1,4 @@
-"""Grouping of GPU processes into jobs, and job names, from /proc data. Pure functions."""
+"""Groups GPU processes into jobs, and names the jobs, based on /proc data. Pure functions."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,15 +24,15 @@ HOSTS = {
     *("gitlab-runner", "Runner.Worker", "Runner.Listener", "buildkite-agent", "nomad"),
 }
 HOST_PREFIXES = ("containerd-shim", "jupyter", "gnome-terminal", "xterm", "konsole", "kitty")
-"""Programs that start unrelated jobs, so that a job never extends above them. Names are truncated
-to 15 characters, as in the kernel."""
+"""Programs that start unrelated jobs, so a job never includes them or their ancestors. Names are
+truncated to 15 characters, as in the kernel."""
 
 STARTERS = {
     *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prte", "prted"),
     *("hydra_pmi_proxy", "hydra_bstrap_pr", "pmi_proxy", "torchrun", "horovodrun", "deepspeed"),
     "accelerate",
 }
-"""Launchers that start the ranks of a job, often through a separate shell for each rank."""
+"""Launchers that start the ranks of a job, often each through its own shell."""
 
 SHOWN = frozenset(
     {
@@ -43,7 +43,7 @@ SHOWN = frozenset(
         *("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
     }
 )
-"""Environment variables that the agent reads; all other variables may contain secrets."""
+"""Environment variables that the agent reads; any other variable may contain secrets."""
 
 SLURM = re.compile(
     r"^\d+:[^:\n]*:(?:/\.\.)*/(?:slurm(?:_[^/\n]+)?/uid_(\d+)"
@@ -51,14 +51,14 @@ SLURM = re.compile(
     r"/(?:job_(\d+)|(s[0-9A-HJKMNP-TV-Z]{13}))(?:/|$)",
     re.MULTILINE,
 )
-"""Cgroup path, in version 1 or 2, of a job started by root's slurmstepd. Users may create cgroups
-with any name, but only below their own slice or container."""
+"""Cgroup path (version 1 or 2) of a job that root's slurmstepd has started. Users may create
+cgroups with any name, but only below their own slice or container."""
 POD = re.compile(
     r"^\d+:[^:\n]*:(?:/\.\.)*/(?:kubelet(?:\.slice)?/)?(?:(?:kubelet-)?kubepods|(?<=\.\./)(?=pod))"
     r"[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[/.]|$)",
     re.MULTILINE,
 )
-"""Cgroup path of a pod; the first part is missing if the agent runs in a sibling pod."""
+"""Cgroup path of a pod; its first part is missing if the agent runs in a sibling pod."""
 IN_POD = re.compile(r"pod[0-9a-f_-]{32,36}(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}")
 CONTAINERS = {
     "podman": re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]*"),
@@ -69,10 +69,10 @@ CONTAINERS = {
     ),
     "lxc": re.compile(r"/lxc(?:\.payload)?[./]([^/\n]+)"),
 }
-"""Container IDs or names in cgroup paths, by runtime."""
+"""Patterns for container IDs or names in cgroup paths, by runtime."""
 
 CHOSEN = {"apptainer", "lxc"}
-"""Runtimes whose container names are user-defined or PIDs, and may therefore equal a Slurm job
+"""Runtimes whose container names are PIDs or chosen by users, so they may be equal to a Slurm job
 ID."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
@@ -82,12 +82,12 @@ CONTAINED = re.compile(
     r"apptainer|singularity)[^/\n]*)",
     re.MULTILINE,
 )
-"""Cgroup path down to the innermost pod or container."""
+"""Cgroup path up to the innermost pod or container."""
 
 
 class Ancestor(NamedTuple):
     """A GPU process or one of its ancestors; `started` is in seconds since boot, and `uid` is None
-    if unknown."""
+    if it is unknown."""
 
     pid: int
     name: str
@@ -102,12 +102,12 @@ SIZES = (
     ("SLURM_STEP_NUM_NODES", ""),
     ("SLURM_NNODES", ""),
 )
-"""Variables that give the number of hosts of a job: the first variable, divided by the second if
-present."""
+"""Variables with the number of hosts of a job: the value of the first variable, divided by the
+value of the second variable if it is set."""
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """Return the number of hosts of a job from a process environment, or None if unknown."""
+    """Return the number of hosts of a job, from the environment of a process; None if unknown."""
     for name, part in SIZES:
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
@@ -116,7 +116,7 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
-    """Return the rank of a process in its job from its environment, or None if unknown."""
+    """Return the rank of a process in its job, from its environment; None if unknown."""
     names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
     known = (whole(environment.get(name, ""), 9) for name in names)
     return next((number for number in known if number is not None), None)
@@ -124,9 +124,9 @@ def rank(environment: Mapping[str, str]) -> int | None:
 
 class JobOrigin(NamedTuple):
     """Origin of a GPU process: the process and its ancestors, the name of the process group leader
-    (empty if it has ended), the content of /proc/PID/cgroup, the readable environment variables
-    listed in `SHOWN`, the command line of its conmon ancestor (because rootless containers may lack
-    a cgroup of their own), and the user namespace (empty if hidden)."""
+    (empty if it has exited), the content of /proc/PID/cgroup, the environment variables in `SHOWN`
+    that can be read, the command line of its conmon ancestor (because a rootless container may not
+    have a cgroup of its own), and the user namespace (empty if hidden)."""
 
     line: tuple[Ancestor, ...]
     leader: str
@@ -142,8 +142,8 @@ class JobOrigin(NamedTuple):
 
 class JobLabels(NamedTuple):
     """Labels of a job in `dgx_gpu_job_info`; unknown labels are empty. `job_id` is the Slurm job ID
-    (for arrays, of the array task), the pod UID, a container ID prefix, or a program name and PID.
-    A container name that a user may have chosen is extended by its runtime and user, as in
+    (of the task in case of an array), the pod UID, a container ID prefix, or a program name and
+    PID. If users may choose a container name, the runtime and the user are added to the name, as in
     `lxc:4711@1000`."""
 
     job_id: str = ""
@@ -164,9 +164,9 @@ def is_host(name: str) -> bool:
 def root(line: Sequence[Ancestor]) -> Ancestor:
     """Return the topmost process that belongs to the same job as the first process in `line`.
 
-    The ancestry is followed up to the topmost rank launcher, including through shells, and from
-    there up to the last process below a job host or another user's process, because either may be
-    a service that starts jobs for many users.
+    The search goes up to the topmost rank launcher, passing shells, and from there up to the last
+    process below a program that starts unrelated jobs or below another user's process, because
+    either may be a service that starts jobs for many users.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:
@@ -178,7 +178,7 @@ def root(line: Sequence[Ancestor]) -> Ancestor:
 
 
 def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
-    """Yield the positions of rank launchers below the first job host that is not a shell."""
+    """Yield the positions of rank launchers below the first host program that is not a shell."""
     for place, ancestor in enumerate(line):
         if is_host(ancestor.name) and ancestor.name not in SHELLS:
             return
@@ -187,9 +187,9 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Return the owner of a process: its user, with either the Slurm job, or the user namespace and
-    container or pod; empty if the user is unknown. Processes with different owners never belong to
-    the same job."""
+    """Return the owner of a process: its user with either the Slurm job, or the user namespace and
+    the container or pod; empty if the user is unknown. Processes with different owners never belong
+    to the same job."""
     if origin.uid is None:
         return ""
     kind, number = _runtime(origin)
@@ -216,8 +216,8 @@ def group_keys(origin: JobOrigin) -> frozenset[str]:
 
 
 def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
-    """Return a key for each PID, equal for processes that are connected by shared keys, directly or
-    through other processes."""
+    """Return a key for each PID. The keys are equal for processes that are connected by shared
+    keys, either directly or through other processes."""
     above: dict[str, str] = {}
 
     def first(key: str) -> str:
@@ -232,8 +232,8 @@ def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
 
 
 def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
-    """Return the runtime of a process with this cgroup and user, and the job ID or name used by the
-    runtime; `process` and an empty string if no runtime is recognised."""
+    """Return the runtime of a process with the given cgroup and user, and the runtime's job ID or
+    name. If no runtime is recognized, return `process` and an empty string."""
     job = SLURM.search(cgroup)
     if job and (job[1] is None or int(job[1]) == uid):
         return "slurm", job[2] or job[3]
@@ -248,8 +248,8 @@ def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
 
 
 def _runtime(origin: JobOrigin) -> tuple[str, str]:
-    """Return the runtime and job as `runtime` does, or the container from conmon's command line if
-    the cgroup names none."""
+    """Return the runtime and job like `runtime`. If the cgroup contains neither, return the
+    container in conmon's command line."""
     found = runtime(origin.cgroup, origin.uid)
     named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
     if found[0] == "process" and CONTAINER_ID.fullmatch(named):
@@ -258,9 +258,9 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 
 def called(origin: JobOrigin) -> tuple[str, str]:
-    """Return the runtime of a process, and the job ID used by the runtime. Because any user can set
-    SLURM_JOB_ID, only the cgroup determines the job ID. Apptainer without a cgroup is recognised by
-    its image name in the environment."""
+    """Return the runtime of a process, and the runtime's job ID. Only the cgroup determines the job
+    ID, because any user can set SLURM_JOB_ID. Apptainer without a cgroup is recognized by the image
+    name in the environment."""
     kind, number = _runtime(origin)
     if kind == "process":
         return "apptainer" if _image(origin.environment) else kind, ""
@@ -270,9 +270,9 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
-    """Return the job labels of a process except the user, with `title` as the job ID if there is no
-    other. Because any user can set SLURM_JOB_ACCOUNT or POD_NAME, account and pod names come only
-    from schedulers."""
+    """Return the job labels of a process, excluding the user. `title` is the job ID if there is no
+    other job ID. Account and pod names come only from schedulers, because any user can set
+    SLURM_JOB_ACCOUNT or POD_NAME."""
     kind, number = called(origin)
     if kind == "kubernetes":
         inside = IN_POD.search(origin.cgroup)
@@ -288,7 +288,7 @@ def _image(environment: Mapping[str, str]) -> str:
 
 
 def title(origin: JobOrigin, command: Sequence[str]) -> str:
-    """Return the job name for users, such as `slurm:1234`, `docker:0123456789ab`, or
+    """Return the job name that users see, such as `slurm:1234`, `docker:0123456789ab`, or
     `train.py:4711`. `command` is the command line of the root process."""
     kind, number = called(origin)
     if number:
@@ -298,7 +298,7 @@ def title(origin: JobOrigin, command: Sequence[str]) -> str:
 
 
 def program(command: Iterable[str]) -> str:
-    """Return the script or module that a command line runs, or an empty string if it runs neither.
+    """Return the script or module that a command line runs, or an empty string if there is neither.
     Other arguments are never returned, because they may contain secrets."""
     words = list(command)
     script = next((w for w in words if w.endswith((".py", ".sh")) and not w.startswith("-")), "")
@@ -310,5 +310,5 @@ def program(command: Iterable[str]) -> str:
 
 
 def printable(name: str) -> str:
-    """Return a name that is safe as a label value: truncated and without control characters."""
+    """Return a name that is safe as a label value: shortened and without control characters."""
     return encodable(name)[:LONGEST_NAME]

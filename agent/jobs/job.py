@@ -1,4 +1,4 @@
-"""Data of running and ended jobs. Times are seconds since the epoch unless stated otherwise."""
+"""Data of running and ended jobs. Times are in seconds since the epoch unless stated otherwise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
 
 
 class Goodput(NamedTuple):
-    """GPU-seconds given to jobs, GPU-seconds at work, and GPU-seconds that the same work would take
-    at tensor core peak (None if not readable). `measured` is the part of the work for which that is
-    known, or None for all of it."""
+    """GPU-seconds allotted to jobs, GPU-seconds at work, and GPU-seconds that the same work would
+    take at the tensor core peak (None if not readable). `measured` is the part of the work for
+    which the last value is known; None stands for all of the work."""
 
     given: float
     worked: float
@@ -23,12 +23,12 @@ class Goodput(NamedTuple):
 
     @property
     def at_work(self) -> float | None:
-        """Share of the given time spent at work, 0-1, or None if no time was given."""
+        """Share (0-1) of the allotted time spent at work, or None if no time was allotted."""
         return self.worked / self.given if self.given > 0 else None
 
     @property
     def of_peak(self) -> float | None:
-        """Ratio of tensor throughput at work to peak, 0-1, an approximate upper bound of MFU."""
+        """Ratio (0-1) of tensor throughput at work to the peak, about the upper bound of MFU."""
         work = self.work_measured
         return min(1.0, (self.tensor or 0.0) / work) if work > 0 else None
 
@@ -47,48 +47,48 @@ class Goodput(NamedTuple):
 
 
 def amount(value: float) -> str:
-    """Return GPU-hours or kWh with two decimal places, or as a whole number from 1,000. A value
-    above 0 is never shown as 0."""
+    """Return GPU-hours or kWh with two decimal places, or as a whole number from 1,000 on. A value
+    above 0 is never returned as 0."""
     return "< 0.01" if 0 < value < 0.01 else f"{value:,.{0 if value >= 1000 else 2}f}"
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, such as `76 %`; a share below 1 % but above 0 is `< 1 %`."""
+    """Return a share as a percentage, such as `76 %`; a share between 0 and 1 % is `< 1 %`."""
     return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
 class GroupedBy(StrEnum):
-    """Evidence for grouping processes into a job."""
+    """Evidence that processes belong to the same job."""
 
     SLURM = "slurm"
-    ANCESTOR = "ancestor"  # or a process group
+    ANCESTOR = "ancestor"  # or the same process group
     ALONE = "alone"  # a single process, so no grouping
-    LOCK_STEP = "lock_step"  # no other evidence; their GPUs run in lockstep
+    LOCK_STEP = "lock_step"  # no other evidence; the GPUs run in lockstep
 
 
 class Slowdown(NamedTuple):
-    """Slowdown of a job relative to its first hour; `step` and `reference` are step times (s)."""
+    """Slowdown of a job since its first hour; `step` and `reference` are step times in seconds."""
 
     step: float
     reference: float
-    since: float  # start (wall-clock time)
+    since: float  # start (wall time)
     seconds: float  # duration
 
     @property
     def ratio(self) -> float:
-        """Relative increase of the step time over the reference."""
+        """Relative increase of the step time compared with the reference."""
         return self.step / self.reference - 1
 
 
 class CulpritState(StrEnum):
-    """State, according to /proc, of a process that a job waits for."""
+    """State of a process that a job waits for, according to /proc."""
 
-    STOPPED = "stopped"  # by a signal or a debugger
-    ASLEEP = "asleep"  # while the others spin
+    STOPPED = "stopped"  # by a signal or debugger
+    ASLEEP = "asleep"  # while the other processes spin
 
 
 class Culprit(NamedTuple):
-    """A process that the others wait for; `rank` is None if unknown."""
+    """A process that the other processes wait for; `rank` is None if it is unknown."""
 
     rank: int | None
     pid: int
@@ -98,8 +98,8 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Hang of a job: all its GPUs wait. `since` is the time at which the last GPU began to wait,
-    and `seconds` is how long ago that was on the agent's clock."""
+    """Hang of a job in which all its GPUs wait. `since` is the time at which the last GPU began to
+    wait, and `seconds` is the time since then on the agent's clock."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()
@@ -107,32 +107,32 @@ class Hang:
 
 
 class Saving(NamedTuple):
-    """Saving from removing a cause: `lost` GPU-seconds and `saved` seconds of job time. `then` is
-    the next bottleneck, on the GPU that would be slowest (None if all would be equally fast)."""
+    """The saving from removing a cause: `lost` GPU-seconds and `saved` seconds of job time. `then`
+    is the next bottleneck, on the GPU that would be slowest (None if all were equally fast)."""
 
     pair: Pair
     lost: float
     saved: float
     then: Pair
     then_gpu: GpuKey | None
-    advice: str | None = None  # fits most of the recent loss on the job's GPUs
+    advice: str | None = None  # applies to most of the recent loss on the job's GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """GPU-hours of a job by state and cause, up to its end, or so far if `ended` is None.
+    """GPU-hours of a job by state and cause, up to its end, or up to now if `ended` is None.
 
-    `name` and `labels`, except the runtime, are empty unless `job.info` is on. `seconds` are
-    GPU-seconds by state and cause, and `unobserved` are GPU-seconds without a known state. A shared
-    GPU counts in proportion to the job's share; if the share is unknown, the seconds of the whole
-    GPU count only in `undivided`. `held` is the current number of GPUs, with shared GPUs counted in
-    part. `steps` is the number of steps since a rhythm was first seen, and `mean_rate` is in steps
-    per second, or None without a rhythm. `tensor` is the GPU-seconds the work would take at tensor
-    core peak. `joules` is the energy counter's increase in the observed seconds, or None without a
-    counter, and `joules_by` gives it by state and cause. `cost` is in the currency of
-    `cost.gpu_hour`, or None without a price. `lasted` is the time since the newest process arrived,
-    and `watched` the time observed by the agent; both are seconds on the agent's clock, like
-    `ended_at`.
+    `name` and `labels`, except for the runtime, are empty unless `job.info` is enabled. `seconds`
+    contains GPU-seconds by state and cause, and `unobserved` is the GPU-seconds without a known
+    state. A shared GPU counts in proportion to the job's share; if the share is unknown, the
+    seconds of the whole GPU count only in `undivided`. `held` is the current number of GPUs, in
+    which shared GPUs count in proportion. `steps` is the number of steps since a rhythm was first
+    detected, and `mean_rate` is in steps per second, or None without a rhythm. `tensor` is the
+    number of GPU-seconds that the work would take at the tensor core peak. `joules` is the increase
+    of the energy counter in the observed seconds, or None without a counter; `joules_by` contains
+    it by state and cause. `cost` is in the currency of `cost.gpu_hour`, or None without a price.
+    `lasted` is the time since the newest process arrived, and `watched` is the time observed by the
+    agent; both are in seconds on the agent's clock, like `ended_at`.
     """
 
     id: str
@@ -159,7 +159,7 @@ class Receipt:
 
     @property
     def goodput(self) -> Goodput:
-        """Goodput of the job."""
+        """Goodput of the job, based on its GPU-seconds."""
         return Goodput(self.gpu_seconds, self.seconds.get(BUSY, 0.0), self.tensor)
 
     @property
@@ -172,10 +172,10 @@ class Receipt:
 class Job:
     """A running job: its receipt so far and its progress.
 
-    `step` is the step time in seconds with a `confidence` of 0-1; without it, `why_not` gives the
-    reason. `never_waits` is the GPU that the others wait for. `shares` gives the job's share of
-    GPUs that it shares with other jobs, or None if unknown. `rates` are steps per second in
-    intervals of ten seconds, oldest first. `lost` are GPUs that no longer respond.
+    `step` is the step time in seconds, with a `confidence` of 0-1; if there is none, `why_not` is
+    the reason. `never_waits` is the GPU that the other GPUs wait for. `shares` contains the job's
+    share of each GPU that it shares with other jobs, or None if unknown. `rates` contains steps per
+    second in intervals of ten seconds, oldest first. `lost` contains GPUs that no longer respond.
     """
 
     receipt: Receipt
@@ -194,7 +194,7 @@ class Job:
 
 
 class WatchedJobs(NamedTuple):
-    """All jobs: running jobs, sorted by first GPU, and ended jobs, newest first."""
+    """All jobs: running jobs in order of their first GPU, and ended jobs, most recent first."""
 
     running: tuple[Job, ...] = ()
     ended: tuple[Receipt, ...] = ()
@@ -202,15 +202,15 @@ class WatchedJobs(NamedTuple):
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
-"""Minimum share of GPU-seconds for a cause to be listed (chosen)."""
+"""Minimum share of GPU-seconds for a cause to be listed; this value is chosen."""
 
 Seconds = Mapping[Pair, float]
 
 
 def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
-    """Return the loss from each cause and the saving from removing it, largest saving first. As the
-    slowest GPU sets the pace, removing a cause saves only the time that this GPU gains until
-    another GPU is slowest."""
+    """Return the time lost to each cause and the saving if it were removed, largest saving first.
+    The slowest GPU sets the pace, so removing a cause saves only the time by which this GPU becomes
+    faster, until another GPU is the slowest."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
         return ()
@@ -224,11 +224,11 @@ def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
 
 
 def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving:
-    own = {  # without the time that the GPU waits for a peer
+    own = {  # excludes time for which the GPU waits for a peer
         gpu: sum(part for pair, part in seconds.items() if pair != PEER)
         for gpu, seconds in by_gpu.items()
     }
-    if pair == PEER:  # with an even load, each GPU works for the average time
+    if pair == PEER:  # with a balanced load, each GPU works for the mean time
         without = dict.fromkeys(own, sum(own.values()) / len(own))
     else:
         without = {gpu: own[gpu] - by_gpu[gpu].get(pair, 0.0) for gpu in own}

@@ -1,4 +1,4 @@
-"""Process table: every process on a GPU, read once, with its job and start time."""
+"""The process table: every process on a GPU, read once, with its job and start time."""
 
 import os
 import threading
@@ -22,33 +22,33 @@ NAMELESS = identity.JobLabels()
 @dataclass(frozen=True, slots=True)
 class TrackedProcess:
     """A process on a GPU. `arrived` is on the agent's monotonic clock, and `started` is in seconds
-    since boot. The names of its job are empty until the process memory has been read."""
+    since boot. The job is unnamed until the memory of the process has been read."""
 
     started: float
     arrived: float
     uid: int | None
-    hosts: int | None = None  # number of hosts of its job, from the environment
+    hosts: int | None = None  # number of hosts of the job, from the environment
     rank: int | None = None
     job: str = ""
-    labels: identity.JobLabels = NAMELESS  # without the user
+    labels: identity.JobLabels = NAMELESS  # excluding the user
     group_keys: frozenset[str] = frozenset()
     owner: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """Inputs for naming the job of a process that may block: environment and command lines."""
+    """Inputs that name the job of a process: environment and command lines. Reads may block."""
 
     files: FileTree
-    origin: identity.JobOrigin  # without the parts to be looked up
-    named: bool  # whether to read the root process's command line
+    origin: identity.JobOrigin  # without the parts that `run` reads
+    named: bool  # whether to read the command line of the root process
     since: float
     command: tuple[str, ...] = ()
     begun: bool = False
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Read the inputs, on a thread that may block."""
+        """Read the inputs; runs on a separate thread, because reading may block."""
         try:
             line = self.origin.line
             found = processes.environment(self.files, line[0].pid, identity.SHOWN)
@@ -64,7 +64,7 @@ class LookUp:
 
 
 class ProcessTable:
-    """Processes on the GPUs; for a process that is not visible, the table holds the reason."""
+    """The processes on the GPUs; for processes that are not visible, the table has the reason."""
 
     def __init__(
         self, files: FileTree, now: Callable[[], float], named: Callable[[], bool], spawn: Spawn
@@ -80,10 +80,10 @@ class ProcessTable:
         self._keys: dict[int, str] = {}
 
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
-        """Update the table to the processes now on the GPUs: add new ones and drop departed ones.
+        """Update the table for the processes now on the GPUs: add new processes, and drop others.
 
-        A new process on a known GPU counts as arriving now; a process on a GPU that is seen for the
-        first time counts as having arrived when the process started.
+        A new process on a known GPU arrives now; a process on a GPU that is seen for the first time
+        arrived when the process started.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()
@@ -98,32 +98,32 @@ class ProcessTable:
         if self._named() != self._were_named:
             self._were_named = self._named()
             for pid, _ in self._members():
-                with suppress(OSError):  # it has ended
+                with suppress(OSError):  # the process has exited
                     self._look_up(pid)
         if self._complete() or gone:
             self._keys = identity.keys({pid: member.group_keys for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
-        """Return a known process, or None if it is hidden or its look-up is still running."""
+        """Return a known process; None if it is hidden or its look-up has not finished."""
         found = self._met.get(pid)
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return the key of a process, shared by all processes of its job that have been read."""
+        """Return the key of a process, which all known processes of its job share."""
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
-        """Return the reason why a process in `pids` is not visible, or None if there is none."""
+        """Return the reason why a process in `pids` is not visible; None if all are visible."""
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
-        """Return the seconds since the last process in `pids` arrived, or None if unknown."""
+        """Return the seconds since the last process in `pids` arrived; None if unknown."""
         met = [self._met.get(pid) for pid in pids]
         arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
-        """Re-read a PID at the next update if it has been reused by another process."""
+        """Read a PID again at the next update if another process has reused it."""
         met = self._met.get(pid)
         if isinstance(met, TrackedProcess) and met.started != started:
             del self._met[pid]
@@ -136,20 +136,20 @@ class ProcessTable:
                 yield pid, member
 
     def _look_up(self, pid: int) -> None:
-        """Queue a look-up of the process memory, to run on a separate thread."""
+        """Queue a look-up in the memory of a process, to run on a separate thread."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
         cgroup = processes.cgroup(self._files, pid)
         namespace = processes.user_namespace(self._files, pid)
-        leader = ""  # process group leader, unless it has ended
+        leader = ""  # process group leader; empty if it has exited
         with suppress(OSError):
             leader = processes.stat(self._files, line[0].group).name
         origin = identity.JobOrigin(line, leader, cgroup, user_namespace=namespace)
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
-        """Run look-ups and name the processes whose look-up is over. Return whether any process was
-        named."""
+        """Run look-ups, and name the processes whose look-up has finished. Return whether any
+        process was named."""
         running = sum(one.begun and not one.over.is_set() for one in self._look_ups.values())
         waiting = [one for one in self._look_ups.values() if not one.begun]
         for one in waiting[: max(0, MOST_LOOK_UPS - running)]:
@@ -199,7 +199,7 @@ class ProcessTable:
         return Absent(Reason.DENIED, why)
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:
-        """Yield a process and its ancestors, as far as they are visible in /proc."""
+        """Yield a process and those of its ancestors that are visible in /proc."""
         for _ in range(MOST_ANCESTORS):
             uid = processes.uid(processes.status(self._files, stat.pid))
             yield identity.Ancestor(stat.pid, stat.name, stat.group, stat.started, uid)

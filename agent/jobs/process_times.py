@@ -2,9 +2,9 @@
 
 The launching threads of a process reported by NVML are its main thread and the threads that run the
 backward pass, which alternate with it. All other threads, descendants, and short-lived children are
-workers. In an XLA (JAX) process, all threads dispatch: they sleep while the GPU works, and wake to
-launch. The kernel counts the time running and queued for a core (`schedstat`, in nanoseconds), so
-nothing is missed between two reads, whereas uninterruptible sleep is sampled once per read.
+workers. In an XLA (JAX) process, all threads dispatch: they sleep while the GPU works, and wake up
+to launch. The kernel counts the time running and queued for a core (`schedstat`, in nanoseconds),
+so no time between two reads is missed. Uninterruptible sleep is sampled once per read.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -26,22 +26,22 @@ from agent.hardware.files import FileTree, names_in
 from agent.model import Labels
 
 SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
-"""Seconds between searches for new threads of a process (listing 150 threads takes 1 ms), and the
-shorter interval for young processes and for descendants of a GPU's processes (chosen)."""
+"""Interval in seconds between searches for new threads of a process (listing 150 threads takes 1
+ms), and the shorter interval for new processes and for descendants of GPU processes (chosen)."""
 
 ACTIVE = 2 / processes.TICKS_PER_SECOND
-"""Share of time above which a thread or process counts as active: two CPU time ticks per second,
-because a single tick may be a rounding effect in a thread that wakes up occasionally."""
+"""Share of time above which a thread or process counts as active: two ticks of CPU time per second,
+because a single tick may be a rounding effect for a thread that wakes up occasionally."""
 
 ENGINE = 8.0
-"""Ratio of a thread's running time to the running time of every other thread, above which the
-thread counts as a server's engine, which launches while the main thread handles clients. The ratio
-is chosen, not measured, to separate loaders, which run equally long, from an engine."""
+"""Ratio of a thread's running time to that of any other thread above which the thread counts as a
+server's engine, which launches kernels while the main thread serves clients. The ratio is chosen,
+not measured, to distinguish an engine from loaders, which all run for the same time."""
 
 
 class Times(NamedTuple):
-    """Thread seconds: running, queued for a core, in uninterruptible sleep (D), and running in the
-    kernel."""
+    """Thread time in seconds: running, waiting for a core, in uninterruptible sleep (D), and
+    running in the kernel."""
 
     running: float = 0.0
     queued: float = 0.0
@@ -57,8 +57,8 @@ NONE = Times()
 
 
 class GpuTimes(NamedTuple):
-    """Times of a GPU's processes since the previous read: launching threads (None if a main thread
-    is not readable), dispatching threads, and workers; the number of active workers, the active
+    """Times of a GPU's processes since the last read: launching threads (None if a main thread
+    cannot be read), dispatching threads, and workers; the number of active workers, the active
     share (0-1) of the busiest worker, whether /proc hides any workers, and the number of processes
     with pinned memory."""
 
@@ -73,7 +73,7 @@ class GpuTimes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A thread, or all threads of a process; `grown` is the increase at the last reading."""
+    """A thread, or all threads of a process; `grown` is the increase in the last reading."""
 
     grown: Times = NONE
     ran: float = 0.0
@@ -82,7 +82,7 @@ class _Thread:
     at: float | None = None
 
     def take(self, at: float, state: str, ran: float, queued: float, system: float = 0.0) -> Times:
-        """Record a reading of the counters (s) and return the increase."""
+        """Record a reading of the counters (in seconds), and return the increase."""
         self.grown = NONE
         if self.at is not None:
             blocked = at - self.at if state == "D" else 0.0
@@ -94,16 +94,16 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """Listing of the threads of a process, which takes several reads for thousands of threads."""
+    """A listing of a process's threads; with thousands of threads, it takes several reads."""
 
-    elapsed: float  # s since the previous list
+    elapsed: float  # s since the previous listing
     names: list[str]  # IDs of threads still to be read
     seconds: dict[int, float]
     active: list[tuple[float, int]] = field(default_factory=list)
     launched: float = 0.0
 
     def take(self, process: "_Process", found: processes.Stat, pid: int) -> None:
-        """Record a thread of the process with ID `pid`."""
+        """Record a thread of the process with the ID `pid`."""
         self.seconds[found.pid] = found.seconds
         used = found.seconds - process.seconds.get(found.pid, found.seconds)
         process.dispatches |= found.name.startswith(processes.DISPATCHING)
@@ -120,7 +120,7 @@ class _Listing:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process; `whole` counts all threads; `launching` and `followed` are read separately."""
+    """A process. `whole` counts all threads; `launching` and `followed` are read separately."""
 
     started: float
     parent: int
@@ -129,28 +129,28 @@ class _Process:
     whole: _Thread = field(default_factory=_Thread)
     launching: dict[int, _Thread] = field(default_factory=dict)
     followed: dict[int, _Thread] = field(default_factory=dict)
-    seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each thread when listed
+    seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each listed thread
     engine: int = 0  # thread that launches instead of the main thread, if any
-    woken: int = 0  # time slices of the main thread at the last list
-    asleep: set[int] = field(default_factory=set)  # threads that were idle at the last list
-    unexplained: float = 0.0  # s since then run by workers that are not followed
+    woken: int = 0  # time slices of the main thread at the last listing
+    asleep: set[int] = field(default_factory=set)  # threads idle at the last listing
+    unexplained: float = 0.0  # s that workers which are not followed ran since then
     listed: float | None = None
     listing: "_Listing | None" = None
     surveyed: float = 0.0
-    dispatches: bool = False  # its threads sleep while its GPU works
+    dispatches: bool = False  # its threads sleep while the GPU works
     pins: bool = False  # it has pinned memory
-    launched: Times | None = NONE  # increase at the last reading, of launching threads
-    worked: Times = NONE  # increase of all other threads, including ended children
+    launched: Times | None = NONE  # increase of the launching threads in the last reading
+    worked: Times = NONE  # increase of all other threads and of ended children
     workers: int = 0  # number of active workers
     busiest: float = 0.0  # active share of the busiest worker
-    _surplus: float = 0.0  # CPU time of workers that the 10 ms ticks do not show yet
-    ended: float | None = None  # s of all ended descendants, as counted by the kernel
-    grown: float = 0.0  # increase of `ended` at the last reading, not reported yet
-    due: float = 0.0  # s of read children that have ended, which are or soon will be in `ended`
+    _surplus: float = 0.0  # CPU time of workers that is not visible in 10 ms ticks yet
+    ended: float | None = None  # s of all ended descendants, according to the kernel
+    grown: float = 0.0  # increase of `ended` in the last reading, not reported yet
+    due: float = 0.0  # s of known children that have ended; the kernel adds this time to `ended`
 
     def children(self, ended: float) -> float:
-        """Return the CPU time (s) of ended children that were never read, one reading late, because
-        only then is it known which of the read children have ended."""
+        """Return the CPU time (s) of ended children that were never read, with a delay of one
+        reading, because only then it is known which of the known children have ended."""
         known = min(self.grown, self.due)
         self.due -= known
         found = self.grown - known
@@ -161,9 +161,9 @@ class _Process:
     def choose_engine(
         self, active: list[tuple[float, int]], launched: float, elapsed: float
     ) -> None:
-        """Choose the longest-running thread as the engine if it ran much longer than all others;
-        `active` has threads with their seconds, longest first, `launched` the launching seconds of
-        the `elapsed` ones. An engine beside which the launching threads run is none."""
+        """Choose the longest-running thread as the engine if it ran much longer than all others.
+        `active` contains seconds and threads, longest first; `launched` is the launching time in
+        the last `elapsed` seconds. A thread is no engine while launching threads run besides it."""
         ran = next((ran for ran, tid in active if tid == self.engine), 0.0)
         if ran and ENGINE * launched > ran:
             self.launching.pop(self.engine, None)
@@ -174,7 +174,7 @@ class _Process:
             self.launching.setdefault(self.engine, _Thread())
 
     def others(self, launched: float) -> float:
-        """Return the CPU time (s) of the threads that do not launch."""
+        """Return the CPU time (s) of the threads that do not launch kernels."""
         self._surplus += self.whole.grown.running - launched
         found = max(0.0, self._surplus)
         self._surplus -= found
@@ -182,23 +182,23 @@ class _Process:
 
 
 class ProcessTimes:
-    """Reads GPU processes, once per read each, regardless of how many GPUs a process uses."""
+    """Reads GPU processes, each of them once per read, even if it uses several GPUs."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._descent = processes.Descent(files)
         self._known: dict[int, _Process] = {}
         self._below: dict[Labels, tuple[tuple[int, ...], list[int], float]] = {}
-        self._unreadable: dict[Labels, set[int]] = {}  # descendants at the last search
-        self._hidden: dict[Labels, set[int]] = {}  # at the last two searches, so not just ended
-        self._to_list: dict[int, None] = {}  # processes waiting for a thread list
-        self._left, self._at = 0, -inf  # threads that may be listed now
+        self._unreadable: dict[Labels, set[int]] = {}  # descendants in the last search
+        self._hidden: dict[Labels, set[int]] = {}  # in both last searches, so still alive
+        self._to_list: dict[int, None] = {}  # processes whose threads will be listed
+        self._left, self._at = 0, -inf  # number of threads that can be listed now
 
     def read(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> GpuTimes | None:
-        """Return the times of a GPU's processes at `at` (s), or None if all have ended. `foreign`
-        has the processes of all GPUs, because a rank may be the parent of another rank."""
+        """Return the times of a GPU's processes at `at` (s), or None if all have exited. `foreign`
+        contains all GPUs' processes, because a rank may be the parent of another rank."""
         own = [one for pid in pids if (one := self._read(pid, at, launches=True))]
         below = self._descendants(gpu, pids, foreign, at)
         every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
@@ -218,7 +218,7 @@ class ProcessTimes:
         return GpuTimes(seen, dispatching, working, workers, min(1.0, busiest), hidden, pinning)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
-        """Drop processes that were not read at `at`, and GPUs that are no longer present."""
+        """Drop processes that were not read at time `at`, and GPUs that are no longer present."""
         for pid in [p for p, one in self._known.items() if one.whole.at != at]:
             self._end(pid)
         for gpu in self._below.keys() - set(gpus):
@@ -226,20 +226,20 @@ class ProcessTimes:
                 del table[gpu]
 
     def started(self, pid: int) -> float | None:
-        """Return the start time of a known process (s since boot), or None."""
+        """Return the start time of a process (s since boot), or None if it is unknown."""
         known = self._known.get(pid)
         return None if known is None else known.started
 
     def is_stopped(self, pid: int) -> bool:
-        """Return whether a signal or a debugger has stopped a process."""
+        """Return whether a process is stopped by a signal or a debugger."""
         known = self._known.get(pid)
         return known is not None and known.state in ("T", "t")
 
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
-        """Return the descendants of a GPU's processes. They are searched for only occasionally, at
-        different times for each GPU."""
+        """Return the descendants of a GPU's processes. Searches for descendants are infrequent, and
+        at different times for each GPU."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
@@ -252,7 +252,7 @@ class ProcessTimes:
         return known[1]
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
-        """Read a process; return None if it has ended."""
+        """Read a process; return None if it has exited."""
         known = self._known.get(pid)
         if known is not None and known.whole.at == at:
             return known
@@ -266,12 +266,12 @@ class ProcessTimes:
             known = self._known[pid] = _Process(stat.started, stat.parent, met=at)
             parent = self._known.get(stat.parent, known)
             age = (processes.uptime(self._files) or inf) - stat.started
-            if parent.met < at and age < SEARCH_EVERY:  # count its whole life: a compiler is brief
+            if parent.met < at and age < SEARCH_EVERY:  # count short lives fully, as of compilers
                 known.ended, known.whole = 0.0, _Thread(at=at - age)
         known.state = stat.state
         before, queued = known.whole.at, known.whole.queued
         if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
-            queued = 0.0  # a sleeping thread did not wait for a core
+            queued = 0.0  # a sleeping thread has not waited for a core
             with suppress(OSError, ValueError, IndexError, OverflowError):
                 queued = int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) / 1e9
         known.whole.take(at, stat.state, stat.seconds, queued, stat.system)
@@ -297,7 +297,7 @@ class ProcessTimes:
         if self._left > 0 and pid == next(iter(self._to_list), None):
             self._list_threads(pid, process, at)
         main = process.launching.setdefault(pid, _Thread())
-        rests = process.state == "S" and not process.whole.grown.running  # within 10 ms
+        rests = process.state == "S" and not process.whole.grown.running  # for up to 10 ms
         alone = len(process.launching) == 1 and not process.followed
         if rests and alone and main.at is not None:
             process.launched = main.take(at, "S", main.ran, main.queued)
@@ -325,8 +325,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """Read a thread; return None if it has ended or is not readable. If `state` is None, the
-        state is read too."""
+        """Read a thread; return None if it has exited or cannot be read. If `state` is None, also
+        read the state."""
         try:
             if state is not None:
                 return thread.take(at, state, *self._schedule(pid, tid))
@@ -337,7 +337,7 @@ class ProcessTimes:
             return None
 
     def _list_threads(self, pid: int, process: _Process, at: float) -> None:
-        """Find the launching threads, and the threads that ran most since the last list."""
+        """Find the launching threads, and the threads that ran longest since the last listing."""
         if process.listing is None:
             process.listing = self._begin_list(pid, process, at)
         one, most = process.listing, max(0, self._left)
@@ -372,8 +372,8 @@ class ProcessTimes:
         return _Listing(elapsed, names, seconds)
 
     def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
-        """Return the seconds that a thread ran and was queued for a core. Without schedstat in the
-        kernel, return its CPU time in 10 ms ticks and 0. Raise OSError."""
+        """Return the seconds for which a thread ran and waited for a core. If the kernel lacks
+        schedstat, return its CPU time in 10 ms ticks and 0. Raise OSError."""
         try:
             text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()
             return int(text[0]) / 1e9, int(text[1]) / 1e9
@@ -381,8 +381,8 @@ class ProcessTimes:
             return processes.stat(self._files, pid, tid, again=True).seconds, 0.0
 
     def _asks_for_lock(self, pid: int, process: _Process, elapsed: float) -> bool:
-        """Return whether the main thread mostly polled for the interpreter lock since the last
-        list, based on its number of time slices."""
+        """Return whether the main thread mainly polled for the interpreter lock since the last
+        listing, based on its number of time slices."""
         before = process.woken
         with suppress(OSError, ValueError, IndexError):
             path = f"/proc/{pid}/task/{pid}/schedstat"
@@ -390,7 +390,7 @@ class ProcessTimes:
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _end(self, pid: int) -> None:
-        """Drop an ended process, whose time the kernel adds to the parent's child times."""
+        """Drop a process that has exited; the kernel adds its time to its parent's child times."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

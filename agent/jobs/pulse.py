@@ -1,10 +1,10 @@
 """The pulse of a GPU: the step time of its job, detected in power samples.
 
-The method is autocorrelation of the newest 256 values, which are samples 20 ms apart and means of
-2, 4, 8, and 16 samples, so that two steps of 0.1 to 20 s fit into a window. Windows overlap by
-half, and three of the last five must show the same period. Power alone cannot reveal gradient
-accumulation over equal micro-batches, or loaders that deliver several batches at once; code that
-knows about loaders handles that.
+The method is an autocorrelation of the latest 256 values, which are samples at intervals of 20 ms
+and means of 2, 4, 8, and 16 samples, so that a window contains two steps of 0.1 to 20 s. Windows
+overlap by half, and three of the last five must have the same period. Power alone cannot
+distinguish gradient accumulation over equal micro-batches, or loaders that deliver several batches
+at once; other code detects such loaders.
 """
 
 import struct
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 
 class Correlation(NamedTuple):
-    """Autocorrelation of samples, and their relative range."""
+    """Autocorrelation of samples, and the relative range of the samples."""
 
     at_lag: list[float]  # Pearson correlation for lags 0, 1, 2, ...
     depth: float  # range of the values divided by their mean
@@ -29,11 +29,11 @@ class Correlation(NamedTuple):
 def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
     """Return the Pearson autocorrelation of `values` for each lag below `lags`.
 
-    The linear trend through the means of both halves is removed first. If the depth of the values
-    is below `flat`, all coefficients except the first are 0. The sums of products at all lags are
-    the digits of a single product of two integers, whose digits are the samples in forward and in
-    reverse order (Kronecker substitution). This takes 0.1 ms for 256 samples; a loop over the lags
-    takes 2 ms.
+    The linear trend through the means of the two halves is removed first. If the depth of the
+    values is below `flat`, all coefficients except the first are 0. The sums of products at all
+    lags are the digits of the product of two integers, whose digits are the samples in forward and
+    in reverse order (Kronecker substitution). This takes 0.1 ms for 256 samples; a loop over the
+    lags takes 2 ms.
     """
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
@@ -44,7 +44,7 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
     slope = rise / (len(values) - half)
     even = [value - slope * i for i, value in enumerate(values)]
     lowest = min(even)
-    # Scale the values so that the largest sum of products fits into a 32-bit digit.
+    # Scale the values so that the largest sum of products is at most a 32-bit digit.
     scale = (isqrt((1 << 32) // len(even)) - 1) / (max(even) - lowest)
     return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
 
@@ -71,78 +71,78 @@ def _coefficients(whole: list[int], lags: int) -> list[float]:
 
 
 WINDOW = 256
-"""Number of values per window, which is 5.1 s for the driver's 20 ms samples."""
+"""Number of values per window; for the driver's 20 ms samples, a window covers 5.1 s."""
 
 SCALES = tuple(1 << number for number in range(5))
-"""Number of samples averaged per value; the finest scale that shows a period decides."""
+"""Number of samples per value; the finest scale with a period determines the result."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
-"""Number of windows kept, number of windows that must agree, and relative tolerance. In recordings
-of labelled loads on 123 GPUs with steps of at least 0.1 s, 55 reported periods are correct and 7
-wrong; with 4 windows, two fewer are correct and two more wrong; with a tolerance of 1 %, three
-fewer are correct and one more wrong."""
+"""Number of windows to keep, number of windows that must agree, and relative tolerance. In
+recordings of labelled loads on 123 GPUs with steps of at least 0.1 s, 55 reported periods are
+correct and 7 are wrong. With 4 windows, two fewer are correct and two more are wrong; with a
+tolerance of 1 %, three fewer are correct and one more is wrong."""
 
 STRONG, WEAK = 0.6, 0.4
 """Minimum autocorrelation at a period, for the mean of the agreeing windows (STRONG) and for each
-window (WEAK). The first peak with at least STRONG times the height of the highest peak is the
-period, because later peaks are multiples. In the recordings, 0.5 makes three more periods wrong,
-and 0.7 reports five fewer; without WEAK, pauses of 0.25 s every 7 s are taken for steps of 7 s
-(tests/agent/jobs/test_pulse.py)."""
+window (WEAK). The period is the first peak whose height is at least STRONG times that of the
+highest peak, because later peaks are multiples. In the recordings, 0.5 results in three more wrong
+periods, and 0.7 in five fewer reported periods; without WEAK, pauses of 0.25 s every 7 s are
+mistaken for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
 
 SHORTEST = 5.0
-"""Minimum number of samples per step. With four, a step of 77 ms was measured with a 4 % error, and
-three more periods in the recordings are wrong; with six, ten fewer are reported."""
+"""Minimum number of samples per step. With four, a step of 77 ms was measured with an error of 4 %,
+and three more periods in the recordings are wrong; with six, ten fewer are reported."""
 
 PURE = 0.955
-"""Share of a pure sine in the autocorrelation above which the period is an alias: in samples 20 ms
-apart, steps of 18.6 ms look like a sine of 0.26 s (share 0.97 to 0.99), whereas longer steps have
-edges (at most 0.94). Without this limit, three more periods in the recordings are wrong."""
+"""Share of a pure sine in the autocorrelation above which the period is an alias: in samples at
+intervals of 20 ms, steps of 18.6 ms look like a sine of 0.26 s (share 0.97 to 0.99), whereas longer
+steps have edges (at most 0.94). Without this limit, three more recorded periods are wrong."""
 
 FLAT = 0.12
-"""Range of the samples divided by their mean, below which they show no steps. An idle H200 has
-0.01, an H200 at its board power limit has 0.06 to 0.11, and jobs with steps have at least 0.18."""
+"""Range of the samples divided by their mean below which the samples show no steps: 0.01 on an idle
+H200, 0.06 to 0.11 on an H200 at the board power limit, and at least 0.18 for jobs with steps."""
 
 
 class NoPulse(StrEnum):
-    """Reason why a GPU has no pulse."""
+    """Reason why there is no pulse."""
 
-    NOT_ENOUGH = "not_enough"  # too few samples since the start or a gap
-    TOO_SHORT = "too_short"  # steps are too short for the sample interval
+    NOT_ENOUGH = "not_enough"  # too few samples since the start or since a gap
+    TOO_SHORT = "too_short"  # steps are too short for the sampling interval
     IRREGULAR = "irregular"
-    FLAT = "flat"  # power hardly varies: idle, spinning, or at its limit
+    FLAT = "flat"  # power is almost constant: idle, spinning, or at its limit
 
 
 class PulseReading(NamedTuple):
-    """Result for the steps of a GPU after its newest sample."""
+    """Result for the steps of a GPU after its latest sample."""
 
     step_seconds: float | None = None
     confidence: float = 0.0
-    """Autocorrelation of the power at the period, 0 to 1, or 0 without a period."""
+    """Autocorrelation (0-1) of the power at the period, or 0 if there is no period."""
     reason: NoPulse | None = NoPulse.NOT_ENOUGH
-    """Reason why there is no period, or None."""
+    """Reason why there is no period, or None if there is one."""
     steps: float = 0.0
-    """Number of steps since the first sample, counted while the step time was known."""
+    """Number of steps since the first sample, counted only while the step time was known."""
     lag: float = 0.0
-    """Seconds until a change of the period is detected, which is the time to fill three windows."""
+    """Seconds until a change of the period is detected, that is, until three windows are filled."""
 
 
 class Period(NamedTuple):
-    """Period found in a window, in values or seconds, and the autocorrelation at that period."""
+    """Period in a window, in values or seconds, and the autocorrelation at that period."""
 
     length: float
     strength: float
-    resolved: bool  # has enough samples per step
+    resolved: bool  # whether a step has enough samples
 
 
 class Pulse:
-    """Detects the pulse of a GPU from its power samples, with times in seconds."""
+    """Detects the pulse of a GPU in its power samples; times are in seconds."""
 
     def __init__(self) -> None:
         self._steps = 0.0
         self._begin()
 
     def _begin(self) -> None:
-        """Discard all samples, because samples before a gap cannot be related to later steps."""
+        """Discard all samples, because samples before a gap are unrelated to later steps."""
         self._times, self._watts = array("d"), array("d")
         self._windows = {s: deque[Period | None](maxlen=REMEMBERED) for s in SCALES}
         self._arrived = 0
@@ -150,8 +150,8 @@ class Pulse:
         self._flat = False
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
-        """Record (seconds, watts) samples in time order, ignoring samples that are already known,
-        and return the current result."""
+        """Record samples (seconds, watts) in order of time, ignoring samples that are already
+        known, and return the current result."""
         before, stride = self._times[-1] if self._times else None, WINDOW // 2
         for at, watts in samples:
             newest = self._times[-1] if self._times else -float("inf")
@@ -171,13 +171,13 @@ class Pulse:
             since = before - found.step_seconds
             steps = takewhile(lambda at: at > since, reversed(self._times))
             recent = [watts for watts, _ in zip(reversed(self._watts), steps, strict=False)]
-            if max(recent) - min(recent) >= FLAT * fmean(recent):  # otherwise the job has stopped
+            if max(recent) - min(recent) >= FLAT * fmean(recent):  # otherwise, the job has stopped
                 self._steps += (self._times[-1] - before) / found.step_seconds
         return found._replace(steps=self._steps)
 
     def _examine_scales(self) -> None:
-        """Examine the scales whose next window is full, up to the first scale that shows a period;
-        the windows of all coarser scales are cleared."""
+        """Examine the scales with a full window, up to the first scale with a period; the windows
+        of all coarser scales are cleared."""
         decided = False
         for scale, windows in self._windows.items():
             if decided:
@@ -187,7 +187,7 @@ class Pulse:
                 decided = _agreed([one for one in windows if one]) is not None
 
     def _examine(self, scale: int) -> None:
-        """Search for a period in the newest window of this scale."""
+        """Search for a period in the latest window of this scale."""
         count = WINDOW * scale
         times, watts = self._times[-count:], self._watts[-count:]
         values, self._spacing = _even(times, watts)
@@ -219,13 +219,13 @@ class Pulse:
             if found is not None and scale == 1:
                 return PulseReading(reason=NoPulse.TOO_SHORT)
             if sum(map(bool, windows)) >= AGREEING:
-                break  # irregular steps: an intermittent period does not count
-        enough = self._arrived >= 8 * WINDOW  # until then, the steps may be long
+                break  # irregular steps: an occasional period does not count
+        enough = self._arrived >= 8 * WINDOW  # before that, the steps may be long
         return PulseReading(reason=NoPulse.IRREGULAR if enough else NoPulse.NOT_ENOUGH)
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:
-    """Return the period on which most windows agree, or None."""
+    """Return the period on which most windows agree; None if too few agree."""
     best: list[Period] = []
     for one in windows:
         like = (other for other in windows if other.resolved == one.resolved)
@@ -238,8 +238,8 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
 
 
 def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[float], float]:
-    """Return the newest values, evenly spaced, and their spacing (s), because sample times vary by
-    a millisecond and some samples are lost."""
+    """Return the latest values at equal intervals, and the interval (s). Sample times vary by a
+    millisecond, and some samples are lost."""
     first, last = times[0], times[-1]
     mean = (last - first) / (len(times) - 1)
     apart = list(map(sub, times[1:], times))
@@ -256,7 +256,7 @@ def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[floa
 
 
 def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
-    """Yield the interpolated lag and the height of each peak near `lags`."""
+    """Yield the interpolated lag and the height of each peak at or near `lags`."""
     for lag in lags:
         before, top, after = r[lag - 1], r[lag], r[lag + 1]
         if before < top >= after:
@@ -265,8 +265,8 @@ def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
 
 
 def _period(r: Sequence[float], held: int) -> Period | None:
-    """Return the period, in lags, in an autocorrelation of values that each repeat `held` times, or
-    None."""
+    """Return the period, in lags, in an autocorrelation; each value is repeated `held` times.
+    Return None if there is no period."""
     longest = len(r) - 2
     peaks = [*_peaks(r, range(2, longest // 2 + 1))]
     highest = max((height for _, height in peaks), default=0.0)
@@ -274,7 +274,7 @@ def _period(r: Sequence[float], held: int) -> Period | None:
         return None
     period, height = next(peak for peak in peaks if peak[1] >= STRONG * highest)
     weighted, weights = period * height, height
-    for multiple in range(2, int(longest / period) + 1):  # the tenth has 1/10 of the error
+    for multiple in range(2, int(longest / period) + 1):  # the tenth multiple has 1/10 of the error
         near, off = round(multiple * period), max(1, int(period / 5))
         lags = range(max(2, near - off), min(longest, near + off) + 1)
         place, high = max([(0.0, 0.0), *_peaks(r, lags)], key=itemgetter(1))  # only peaks above 0

@@ -9,41 +9,41 @@ BIN = 10.0
 """Seconds per value of the history, equal to the window of a verdict."""
 
 LEAST_BINS = 6
-"""Minimum number of values from which the speed of the first hour is known."""
+"""Minimum number of values needed for the speed of the first hour."""
 
 SLOWER = 0.03
-"""Relative increase of the step time from which a job counts as slower, which is larger than the
-tolerance between the windows of a pulse."""
+"""Relative increase of the step time from which a job counts as slower. It exceeds the tolerance
+between the windows of a pulse."""
 
 
 class JobSpeed:
-    """Speed of a job, updated every tick; seconds are on the agent's monotonic clock."""
+    """Speed of a job, updated every tick; times are in seconds on the agent's monotonic clock."""
 
     def __init__(self, now: float) -> None:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
-        """Steps per second in each interval of ten seconds, oldest first; None without a rhythm."""
+        """Steps per second in each interval of ten seconds, oldest first; None if no rhythm."""
         self._end = now + BIN
-        self._seen = self._steps = 0.0  # s with a rhythm, and steps, in this bin
+        self._seen = self._steps = 0.0  # s with a rhythm, and number of steps, in this bin
         self._all_seen = self._all_steps = self._all = 0.0
-        self._first: float | None = None  # time at which a rhythm was first seen
+        self._first: float | None = None  # time at which a rhythm was first detected
         self._first_hour: list[float] = []
 
     @property
     def mean(self) -> float | None:
-        """Steps per second since a rhythm was first seen, or None if the rhythm was missing for so
-        long that pauses may hide a slower job."""
+        """Steps per second since a rhythm was first detected; None if there was no rhythm for so
+        long that pauses may hide a slower speed."""
         known = self._all_seen and self._all_seen >= (1 - SLOWER) * self._all
         return self._all_steps / self._all_seen if known else None
 
     @property
     def reference(self) -> float | None:
-        """Median step time, in seconds, in the first hour with a rhythm; None during its first
-        minute."""
+        """Median step time in seconds over the first hour with a rhythm; None during the first
+        minute of that hour."""
         known = len(self._first_hour) >= LEAST_BINS
         return 1 / median(self._first_hour) if known else None
 
     def take(self, now: float, seconds: float, step: float | None) -> None:
-        """Add `seconds` that end at `now`, with the given step time, or None without a rhythm."""
+        """Add `seconds` that end at `now`, with a step time; None if no rhythm is detected."""
         if step:
             self._first = now if self._first is None else self._first
             self._seen, self._steps = self._seen + seconds, self._steps + seconds / step
