@@ -23,12 +23,12 @@ SIGNALS_OPENING = (
 SERIES = {
     InDefault.ALL: "all",
     InDefault.FULL: "-",
-    InDefault.MOVED: "above 0, and one a device",
+    InDefault.MOVED: "above 0, and one per device",
     InDefault.GROWN: "above 0",
     InDefault.ZERO: "at 0",
-    InDefault.ONE_WAY: "one where directions are equal",
+    InDefault.ONE_WAY: "one if directions are equal",
     InDefault.WHICH: "some",
-    InDefault.SHORT: "below the spec sheet",
+    InDefault.SHORT: "if below the spec sheet",
 }
 """Description of the series that the default set contains, by the metric's `shown`."""
 HEADER = ("Name", "Type", "Labels", "Default set", "Meaning", "Origin")
