@@ -5,7 +5,6 @@ most to read; nightly ones take V100s too, and go on for seventy. The long form 
 `python -m tests.benchmarks.soak --ticks 100000`.
 """
 
-import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
@@ -15,9 +14,7 @@ import pytest
 from tests.benchmarks.soak import MOST_BLOCKS, MOST_GROWTH, Measure, grown
 from tests.stack.running import run_to_end
 from tests.support.nightly import NIGHTLY
-from tests.support.patience import PATIENCE
 from tests.support.random_faults import STRIKES
-from tests.support.repository import ROOT
 
 WARM = Measure(
     ticks=1120,
@@ -49,14 +46,6 @@ def test_nothing_grows(machine: list[str]) -> None:
     print(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [name for name in STRIKES if f"'{name}': " not in done.stdout] == []
-
-
-@NIGHTLY
-def test_a_hostile_day() -> None:
-    """Nothing freezes, opens or grows, and nothing is logged with a traceback. The day until it is
-    warm takes minutes of CPU, however few are asked for: more than PATIENCE on a busy machine."""
-    command = [sys.executable, "-m", "tests.benchmarks.hostile_day", "--minutes", "1"]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=6 * PATIENCE)
 
 
 @pytest.mark.parametrize(
