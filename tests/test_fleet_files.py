@@ -49,7 +49,7 @@ def test_all_scrape_alike() -> None:
 
 def test_the_list_of_nodes_is_one() -> None:
     fleet = decode(tomllib.loads((FLEET / "fleet.toml").read_text()), FleetFile)
-    assert [node.name for node in nodes(fleet, str)] == [f"dgx00{n}" for n in range(1, 9)]
+    assert [node.name for node in nodes(fleet, list)] == [f"dgx00{n}" for n in range(1, 9)]
 
 
 def installed(folder: Path) -> Path:

@@ -54,26 +54,8 @@ OFF_STATES = {"FUTURE", "DYNAMIC_FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERIN
 """States of nodes from which Slurm itself expects no response (node_state_flags in
 slurm_protocol_defs.c)."""
 
-DRAINED = {
-    *("DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"),
-    *("MAINT", "MAINTENANCE", "POWER_DRAIN", "REBOOT_ISSUED"),
-}
+DRAINED = {"DRAIN", "FAIL", "MAINTENANCE", "POWER_DRAIN", "REBOOT_ISSUED"}
 """States set by an administrator to take a node out of service."""
-
-MARKS = {
-    "~": "POWERED_DOWN",
-    "%": "POWERING_DOWN",
-    "!": "POWER_DOWN",
-    "$": "MAINT",
-    "^": "REBOOT_ISSUED",
-}
-"""Node states by the suffix character that older scontrol versions append (node_state_string)."""
-
-SLURM_KEY = re.compile(
-    r"(?:^| )(NodeName|NodeAddr|Gres|State|Reason|Comment|Extra|Instance\w+|ReservationName)="
-)
-SIGNED = re.compile(r"\s*\[[^\s\[\]]+@[^\[\]]*\].*", re.DOTALL)
-"""User and date that follow a drain reason, and all subsequent fields."""
 
 LONGEST_REASON = 120
 
@@ -130,7 +112,7 @@ def hosts_of(text: str, key: str = "hosts") -> list[str]:
     return found
 
 
-def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> list[FleetNode]:
+def nodes(fleet: FleetFile, ask_slurm: Callable[[], Iterable[SlurmNode]]) -> list[FleetNode]:
     """Return the nodes to scrape, in the order of the list.
 
     Raise Mismatch for an inconsistent list, and BadInput for an empty list, since a simple mistake
@@ -159,34 +141,15 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], str | list[SlurmNode]]) -> l
     ]
 
 
-def slurm_nodes(listing: str | list[SlurmNode]) -> Iterator[FleetNode]:
-    """Yield all powered-on nodes with GPUs. If `listing` is a string, it is parsed as the output of
-    `scontrol --oneliner show nodes`."""
-    for node in _of_text(listing) if isinstance(listing, str) else listing:
-        state = "+".join([node.state] if isinstance(node.state, str) else node.state)
-        marked = {name for mark, name in MARKS.items() if mark in state}
-        states = marked | {*re.split(r"\W+", state.upper()), *node.state_flags}
-        if not node.name or "gpu" not in (node.gres or "") or states & OFF_STATES:
+def slurm_nodes(listing: Iterable[SlurmNode]) -> Iterator[FleetNode]:
+    """Yield all powered-on nodes with GPUs."""
+    for node in listing:
+        if not node.name or "gpu" not in (node.gres or "") or OFF_STATES & {*node.state}:
             continue
-        reason = ((node.reason or "").strip() or "no reason given") if states & DRAINED else ""
+        drained = not DRAINED.isdisjoint(node.state)
+        reason = ((node.reason or "").strip() or "no reason given") if drained else ""
         address = node.address or node.name
         yield FleetNode(node.name, address, drained=printable(reason)[:LONGEST_REASON])
-
-
-def _of_text(listing: str) -> Iterator[SlurmNode]:
-    for line in listing.splitlines():
-        _, *parts = SLURM_KEY.split(line)
-        of: dict[str, str] = {}
-        for key, value in zip(parts[::2], parts[1::2], strict=True):
-            of.setdefault(key, value)  # free text comes last and may contain any key
-        first = {key: value.partition(" ")[0] for key, value in of.items()}
-        yield SlurmNode(
-            name=first.get("NodeName", ""),
-            address=first.get("NodeAddr", ""),
-            state=first.get("State", ""),
-            gres=first.get("Gres"),
-            reason=SIGNED.sub("", of.get("Reason", "")),
-        )
 
 
 def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
@@ -225,7 +188,7 @@ def document(arguments: argparse.Namespace) -> Document:
     except Mismatch as wrong:
         raise BadInput(f"{arguments.file or 'inventory'}: {wrong}") from wrong
     except OSError as error:  # raised by the Slurm query
-        raise BadInput(f"the nodes of Slurm cannot be listed: {error}") from error
+        raise BadInput(f"the nodes of Slurm (23.02 or newer) cannot be listed: {error}") from error
 
 
 def put(found: Document, path: Path | None) -> None:

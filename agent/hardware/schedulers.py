@@ -124,34 +124,28 @@ def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: 
 
 
 class SlurmNode(msgspec.Struct):
-    """A node in Slurm's JSON output. Up to Slurm 22.05, state flags are listed separately."""
+    """A node in Slurm's JSON output."""
 
     name: str
-    state: str | list[str]
-    state_flags: list[str] = []
+    state: list[str]
     address: str = ""
     gres: str | None = ""
     reason: str | None = ""
 
 
 class SlurmNodes(msgspec.Struct):
-    """The JSON output of a command. Since Slurm 23.02, the output of sinfo contains no nodes."""
+    """The JSON output of `scontrol show nodes`."""
 
     nodes: list[SlurmNode]
 
 
-NODES_IN_JSON = (("scontrol", "--json", "--all", "show", "nodes"), ("sinfo", "--json", "--all"))
-"""The second command is for Slurm 21.08 and 22.05, whose scontrol does not support JSON."""
-
-
-def all_nodes() -> str | list[SlurmNode]:
-    """Return all nodes of the cluster, parsed from JSON if Slurm supports it, or else the output of
-    `scontrol --oneliner show nodes`. Raises OSError."""
-    for words in NODES_IN_JSON:
-        with suppress(Exception):  # no JSON, or an unsupported version of it
-            if nodes := msgspec.json.decode(_run_command(*words), type=SlurmNodes).nodes:
-                return nodes
-    return _run_command("scontrol", "--oneliner", "--all", "show", "nodes")
+def all_nodes() -> list[SlurmNode]:
+    """Return all nodes of the cluster. Raises OSError without JSON, as before Slurm 23.02."""
+    answer = _run_command("scontrol", "--json", "--all", "show", "nodes")
+    try:
+        return msgspec.json.decode(answer, type=SlurmNodes).nodes
+    except msgspec.MsgspecError as error:
+        raise OSError(f"scontrol answers with other JSON: {error}") from error
 
 
 def _run_command(program: str, *arguments: str) -> str:
