@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EADDRNOTAVAIL, EAFNOSUPPORT
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.typedefs import Handler
 from aiohttp.web import RequestPayloadError
 
 from agent.ranges import is_loopback
@@ -27,9 +26,9 @@ if TYPE_CHECKING:  # not loaded without TLS
 
 OF_ONE_CLIENT, OF_ALL = 64, 256
 """Maximum number of connections per client and in total. A further connection closes the oldest
-connection of its client or of the client with the most connections, idle connections first. A
-client that does not read its response may hold half a megabyte per connection. The agent may open
-1,024 files, and every local user can use all addresses of 127.0.0.0/8."""
+connection of its client or of the client with the most connections. A client that does not read its
+response may hold half a megabyte per connection. The agent may open 1,024 files, and every local
+user can use all addresses of 127.0.0.0/8."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 """SO_LINGER value with which the kernel discards unsent data."""
@@ -38,10 +37,9 @@ RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 class Listener(socket.socket):
     """A listening socket that limits connections, because asyncio and aiohttp do not."""
 
-    def __init__(self, listening: socket.socket, working: Set[int]) -> None:
-        """Replace `listening`; `working` holds the descriptors of connections that are busy."""
+    def __init__(self, listening: socket.socket) -> None:
+        """Replace `listening`."""
         super().__init__(fileno=listening.detach())
-        self._working = working
         self._open: dict[socket.socket, str] = {}  # clients by connection, oldest first
         self._accepted = 0
 
@@ -52,15 +50,14 @@ class Listener(socket.socket):
             gc.collect()
         client = client_of(address[0])
         self._open = {one: who for one, who in self._open.items() if one.fileno() != -1}
-        before, counts = list(self._open.items()), Counter(self._open.values())
-        self._open[channel] = client
+        counts = Counter(self._open.values())
         full = counts[client] >= OF_ONE_CLIENT
-        if full or len(before) >= OF_ALL:
+        if full or len(self._open) >= OF_ALL:
             most = client if full else max(counts, key=counts.__getitem__)
-            own = [one for one, who in before if who == most]
-            idle = next((one for one in own if one.fileno() not in self._working), own[0])
-            del self._open[idle]
-            _cut(idle)
+            oldest = next(one for one, who in self._open.items() if who == most)
+            del self._open[oldest]
+            _cut(oldest)
+        self._open[channel] = client
         return channel, address
 
     def cut(self) -> None:
@@ -130,19 +127,6 @@ async def serve(
 ) -> Server:
     """Listen on every address of the host at the same port; the caller stops the server with
     `cleanup()`. Raises OSError if listening fails."""
-    working: set[int] = set()
-
-    @web.middleware
-    async def worked(request: web.Request, handler: Handler) -> web.StreamResponse:
-        channel = request.get_extra_info("socket")
-        number = -1 if channel is None else channel.fileno()
-        working.add(number)
-        try:
-            return await handler(request)
-        finally:
-            working.discard(number)
-
-    app.middlewares.insert(0, worked)
     if context:
         from asyncio.sslproto import SSLProtocol
 
@@ -158,7 +142,7 @@ async def serve(
     )
     await runner.setup()
     try:
-        listeners = [Listener(one, working) for one in await _bound(host, port)]
+        listeners = [*map(Listener, await _bound(host, port))]
         for listener in listeners:
             await web.SockSite(runner, listener, ssl_context=context, backlog=BACKLOG).start()
     except OSError:
