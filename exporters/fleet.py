@@ -1,7 +1,8 @@
 """A simulated fleet over HTTP: each node has its own loopback address, and all share a port.
 
 A node exposes the metrics of a simulated agent that runs the node's scenario, with its own device
-identities and job. `/targets` lists the nodes in the format of Prometheus' HTTP service discovery.
+identities and job. `/` and `/targets` list the nodes in the format of Prometheus' HTTP service
+discovery.
 """
 
 import re
@@ -19,12 +20,6 @@ from exporters.prometheus import PLAIN, Exposition, ExpositionLines, by_metric
 
 UUID, SERIAL = re.compile(rb'"GPU-[0-9a-f]{4}'), re.compile(rb'serial="\d{4}')
 GPU = re.compile(r'^dgx_gpu_info\{.*gpu="(\d+)".*uuid="([^"]+)"', re.MULTILINE)
-LIST = (
-    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Simulated fleet</title>'
-    "<style>body{font:15px/1.5 system-ui,sans-serif;margin:2em}td,th{text-align:left;"
-    "padding:0 1em}</style><h1>Simulated fleet</h1><p>Prometheus and Grafana show the fleet; its "
-    "nodes have no page of their own, and their targets are at <a href=/targets>/targets</a>.<p>"
-)
 
 
 def node_page(node: NodePlan, page: bytes) -> str:
@@ -56,7 +51,7 @@ class FleetServer:
         self.app = web.Application()
         self.app.on_response_prepare.append(add_headers)
         for path, handler in (
-            *(("/", self._list), ("/metrics", self._metrics)),
+            *(("/", self._targets), ("/metrics", self._metrics)),
             *(("/targets", self._targets), ("/-/ready", self._ready)),
         ):
             self.app.router.add_get(path, handler)
@@ -85,18 +80,6 @@ class FleetServer:
         exposition.answered(f"{request.remote} {node.name}")
         headers = {hdrs.CONTENT_TYPE: PLAIN.content_type}
         return web.Response(body=node_page(node, page).encode(), headers=headers)
-
-    async def _list(self, _: web.Request) -> web.Response:
-        rows = []
-        for node in self.nodes.values():
-            at = f"{node.address}:{self._port}"
-            dark = node.address in self.dark
-            shown = "does not answer" if dark else f'<a href="http://{at}/metrics">{at}</a>'
-            rows.append(f"<tr><td>{node.name}<td>{node.rack}<td>{shown}")
-        body = (
-            f"{LIST}{len(rows)} nodes<table><tr><th>node<th>rack<th>metrics{''.join(rows)}</table>"
-        )
-        return web.Response(text=body, content_type="text/html")
 
     async def _targets(self, _: web.Request) -> web.Response:
         found: list[dict[str, Any]] = [
