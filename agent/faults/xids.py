@@ -7,8 +7,9 @@ from agent.faults.model import Fault, Look, Seen
 from agent.model import Figure, Finding, GpuKey, Severity
 from agent.sources import gpu, xid
 from agent.specs.xids import (
+    IGNORE,
     NVLINK5,
-    XidAction,
+    RESET,
     XidMeaning,
     catalogue,
     first_steps,
@@ -22,26 +23,13 @@ UNNUMBERED = meaning(0)
 UNUSED = "a code that NVIDIA does not use"
 """Name of unused codes in the catalogue."""
 
-BY_UNIT = {
-    XidAction.RESET: (
-        "fatal link error",
-        "Drain the node, let its jobs end (the owner ends one that hangs), reset the GPU "
-        "(`nvidia-smi --gpu-reset -i GPU`). If errors return, open a support case.",
-    ),
-    XidAction.IGNORE: (
-        "minor link error",
-        "Nothing to do, unless XID 154 follows: then do what it requests.",
-    ),
-}
-"""Events and first steps for XIDs 144 to 150, by the action that the affected unit requires."""
-
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
     """Return the codes in the catalogue, grouped by severity and action."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:
-        return order.index(m.severity), m.action.value
+        return order.index(m.severity), m.action
 
     known = sorted(catalogue().values(), key=lambda m: (*alike(m), m.code))
     return [tuple(part) for _, part in groupby(known, alike)]
@@ -58,16 +46,17 @@ def rules() -> Iterator[dict[str, str]]:
 
 def of_units() -> Iterator[dict[str, str]]:
     """Yield a row for each action that an NVLink 5 unit may require."""
-    for action, (what, do) in BY_UNIT.items():
+    for action, do in first_steps("first_step_by_unit").items():
+        what = first_steps("happened_by_unit")[action]
         yield {**_row(_of_action(action), action), "happened": what, "do": do}
 
 
-def _row(severity: Severity, action: XidAction, codes: str = "") -> dict[str, str]:
+def _row(severity: Severity, action: str, codes: str = "") -> dict[str, str]:
     lesser = "" if severity is Severity.CRITICAL else "-lesser"
     return {
         "group": f"dgx-xids{lesser}",
         "severity": severity.value,
-        "action": action.value,
+        "action": action,
         "codes": codes,
         "hold": _hold(severity, action),
         "happened": first_steps("happened")[action],
@@ -92,17 +81,17 @@ def _digits(found: Sequence[int]) -> str:
     return f"[{found[0]}-{found[-1]}]" if whole else f"[{''.join(map(str, found))}]"
 
 
-def _hold(severity: Severity, action: XidAction) -> str:
+def _hold(severity: Severity, action: str) -> str:
     later = "2m" if severity is Severity.CRITICAL else "5m"
-    return "9m" if action is XidAction.RESET_LATER else later
+    return "9m" if action == "reset_later" else later
 
 
 def hold_of(finding: Finding, _: Fault) -> str:
     return _hold(finding.severity, meaning(int(finding.device)).action)
 
 
-def _of_action(action: XidAction) -> Severity:
-    return Severity.CRITICAL if action is XidAction.RESET else Severity.INFO
+def _of_action(action: str) -> Severity:
+    return Severity.CRITICAL if action == RESET else Severity.INFO
 
 
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
@@ -116,7 +105,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
     units: dict[tuple[str, str], list[Severity]] = {}
     for (_, uuid, code, _, action), count in samples.all(xid.NVLINK_FAULTS).items():
         if count:
-            units.setdefault((uuid, code), []).append(_of_action(XidAction(action)))
+            units.setdefault((uuid, code), []).append(_of_action(action))
     order = list(Severity)
     for (index, uuid, code), count in sorted(samples.all(xid.XID_ERRORS).items()):
         at = samples.value(xid.AT, index, uuid, code)
@@ -128,7 +117,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
         own = units.get((uuid, code), [meaning(int(code)).severity])
         what = name(int(code), architectures.get(uuid, ""))
         worst = max(own, key=order.index)
-        labels = (("xid", code), ("action", meaning(int(code)).action.value))
+        labels = (("xid", code), ("action", meaning(int(code)).action))
         yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst, labels)
 
 
@@ -137,7 +126,8 @@ def _texts(finding: Finding) -> tuple[str, str]:
     code = int(finding.device)
     if code in NVLINK5 and finding.severity is not meaning(code).severity:
         critical = finding.severity is Severity.CRITICAL
-        return BY_UNIT[XidAction.RESET if critical else XidAction.IGNORE]
+        action = RESET if critical else IGNORE
+        return first_steps("happened_by_unit")[action], first_steps("first_step_by_unit")[action]
     action = meaning(code).action
     return first_steps("happened")[action], first_steps()[action]
 

@@ -91,7 +91,7 @@ class XidCounts:
             action = xids.nvlink5_action(
                 line.unit, fatal=line.fatal, first=line.first, status=line.status
             )
-            self._faults[where, str(line.code), line.unit, action.value] += 1
+            self._faults[where, str(line.code), line.unit, action] += 1
 
     def log_answers(self, answers: bool) -> None:
         self._logged = answers
@@ -176,7 +176,7 @@ class XidCounts:
             if count > before and self._now - at >= BURST:
                 self._reported[uuid, code] = self._now, count
                 meaning = xids.meaning(code)
-                known = {"severity": meaning.severity.value, "action": meaning.action.value}
+                known = {"severity": meaning.severity.value, "action": meaning.action}
                 what = {"xid": code, "times": count - before}
                 log.error(LogEvent("xid", uuid=uuid, **what, meaning=meaning.name, **known))
 

@@ -6,7 +6,6 @@ on further fields of the kernel log line: the unit, whether the error was fatal,
 
 import tomllib
 from collections.abc import Mapping
-from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,31 +15,6 @@ from msgspec import Struct, convert
 from agent.model import Severity
 
 
-class XidAction(StrEnum):
-    """First action after an XID."""
-
-    IGNORE = "ignore"
-    WATCH = "watch"
-    RESTART_JOB = "restart_job"
-    RESTART_THEN_SERVICE = "restart_then_service"
-    RESTART_THEN_RESET = "restart_then_reset"  # the job now, the GPU once it is idle
-    RESET_LATER = "reset_later"
-    RESET = "reset"
-    MEMORY = "memory"  # reset, then check whether the memory was repaired
-    DETAILS = "details"  # see XID 48 for the action
-    REBOOT = "reboot"
-    RESTART_VM = "restart_vm"
-    LINKS = "links"  # check both ends of the link, then reset
-    FOLLOW = "follow"  # see the accompanying error
-    RECOVERY = "recovery"  # the action requested by the driver
-    BY_UNIT = "by_unit"  # NVLink 5: given in the kernel log
-    CHECK_UVM = "check_uvm"  # reset if unified memory or vGPU is used
-    ENABLE_ECC = "enable_ecc"
-    POWER = "power"  # check the board's power cable
-    UPDATE = "update"  # update the driver
-    SERVICE = "service"
-
-
 class XidMeaning(Struct, frozen=True, kw_only=True):
     """An XID code; `generations` is `all`, `from ampere`, `until volta`, ...; `older` is its name
     on GPUs up to Volta, or empty if that does not differ."""
@@ -48,11 +22,14 @@ class XidMeaning(Struct, frozen=True, kw_only=True):
     code: int
     name: str
     severity: Severity
-    action: XidAction
+    action: str  # key of `first_step` in `codes.toml`
     generations: str
     older: str = ""
     source: str
 
+
+RESET, IGNORE = "reset", "ignore"
+"""Actions after NVLink 5 errors."""
 
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
 """Architectures whose memory retires pages; newer architectures remap rows."""
@@ -73,9 +50,9 @@ def _table() -> dict[str, Any]:
 
 
 @cache
-def first_steps(table: str = "first_step") -> Mapping[XidAction, str]:
+def first_steps(table: str = "first_step") -> Mapping[str, str]:
     """Return the first steps, or another table of texts, by action."""
-    return convert(_table()[table], dict[XidAction, str])
+    return convert(_table()[table], dict[str, str])
 
 
 @cache
@@ -94,7 +71,7 @@ def meaning(code: int) -> XidMeaning:
         code=code,
         name="a code that this table does not have",
         severity=Severity.WARNING,
-        action=XidAction.SERVICE,
+        action="service",
         generations="all",
         source="none",
     )
@@ -111,14 +88,14 @@ def critical() -> tuple[int, ...]:
     return tuple(sorted(c for c, m in catalogue().items() if m.severity is Severity.CRITICAL))
 
 
-def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> XidAction:
+def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> str:
     """Return the action after an NVLink 5 XID, based on unit, severity, first word, and status.
 
     A nonfatal error requires no action, or is followed by XID 154 with the action. A fatal error
     requires a reset, unless the remote end of the link caused it.
     """
     if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):
-        return XidAction.IGNORE
+        return IGNORE
     if unit in LINK_UNITS and (first >> 20 & 0x3F) in HARMLESS_LINK_EVENTS:
-        return XidAction.IGNORE
-    return XidAction.RESET
+        return IGNORE
+    return RESET

@@ -9,7 +9,6 @@ import pytest
 from agent.model import Severity
 from agent.specs.xids import (
     NVLINK5,
-    XidAction,
     catalogue,
     critical,
     first_steps,
@@ -64,13 +63,13 @@ def test_critical_codes_are_those_that_need_a_reset_or_more() -> None:
 
 def test_every_code_is_there_once_and_explained() -> None:
     assert sorted(catalogue()) == list(range(1, 173))
-    assert {m.action for m in catalogue().values()} == set(XidAction) == set(first_steps())
-    assert set(first_steps("happened")) == set(XidAction)
+    assert {m.action for m in catalogue().values()} == {*first_steps()}
+    assert {*first_steps("happened")} == {*first_steps()}
     assert all(m.source.startswith("[") for m in catalogue().values())
 
 
 def test_a_code_that_is_not_there_is_somebodys_business() -> None:
-    assert (meaning(999).severity, meaning(999).action) == (Severity.WARNING, XidAction.SERVICE)
+    assert (meaning(999).severity, meaning(999).action) == (Severity.WARNING, "service")
 
 
 def test_older_gpus_retire_pages() -> None:
@@ -85,4 +84,4 @@ def test_nvlink_5_is_reported_by_unit(
     unit: str, fatal: bool, first: int, status: int, action: str
 ) -> None:
     assert nvlink5_action(unit, fatal=fatal, first=first, status=status) == action
-    assert {meaning(code).action for code in NVLINK5} == {XidAction.BY_UNIT, XidAction.RESET}
+    assert {meaning(code).action for code in NVLINK5} == {"by_unit", "reset"}
