@@ -28,17 +28,8 @@ class Receivers(Section, frozen=True):
     pagerduty_key_file: SecretFile = ""
 
 
-NEEDS = {
-    "webhook_token_file": ("webhook_url",),
-    "watchdog_token_file": ("watchdog_url",),
-    "email_to": ("email_from", "email_smarthost"),
-    "email_from": ("email_to",),
-    "email_smarthost": ("email_to",),
-    "email_username": ("email_to", "email_password_file"),
-    "email_password_file": ("email_username",),
-    "slack_channel": ("slack_url_file",),
-    "slack_url_file": ("slack_channel",),
-}
+_MESSAGE = tomllib.loads(Path(__file__).with_name("message.toml").read_text("utf-8"))
+NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 """Settings and the other settings that they require."""
 
 
@@ -75,7 +66,6 @@ def _email(r: Receivers) -> dict[str, Any]:
     }
 
 
-_MESSAGE = tomllib.loads(Path(__file__).with_name("message.toml").read_text("utf-8"))
 SUBJECT: str = _MESSAGE["subject"]
 TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
 

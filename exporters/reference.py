@@ -1,37 +1,15 @@
 """METRICS.md: the meaning and origin of every metric."""
 
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
 from agent.catalogue import EXPORTED
-from agent.model import InDefault, Kind, Metric
+from agent.model import Kind, Metric
 
-FAMILY_TITLES = {
-    **{word: word.upper() for word in ("cpu", "gpu", "raid")},
-    "bandwidth": "Data paths",
-    "disk": "Disks",
-    "infiniband": "InfiniBand",
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "nvswitch": "NVSwitch",
-}
-"""Titles of subsystems that differ from the capitalized second word of their metric names."""
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+HEADER: list[str] = _WORDS["header"]
 SIGNALS = "Signals"
-SIGNALS_OPENING = (
-    "Evidence for the diagnosis: in `/api/v1/snapshot`, never in `/metrics`, and free to change."
-)
-SERIES = {
-    InDefault.ALL: "all",
-    InDefault.FULL: "-",
-    InDefault.MOVED: "above 0, and one per device",
-    InDefault.GROWN: "above 0",
-    InDefault.ZERO: "at 0",
-    InDefault.ONE_WAY: "one if directions are equal",
-    InDefault.WHICH: "some",
-    InDefault.SHORT: "if below the spec sheet",
-}
-"""Description of the series that the default set contains, by the metric's `shown`."""
-HEADER = ("Name", "Type", "Labels", "Default set", "Meaning", "Origin")
 TEMPLATE = Path(__file__).with_name("METRICS.template.md")
 
 
@@ -40,11 +18,11 @@ def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
     groups: dict[str, list[Metric]] = {}
     for metric in sorted({metric.name: metric for metric in metrics}.values(), key=str):
         word = metric.name.split("_")[1:2] or [metric.name]
-        title = FAMILY_TITLES.get(word[0], word[0].capitalize())
+        title = _WORDS["titles"].get(word[0], word[0].capitalize())
         groups.setdefault(SIGNALS if metric.kind is Kind.INTERNAL else title, []).append(metric)
     lines = []
     for title in sorted(groups, key=lambda title: (title == SIGNALS, title.lower())):
-        opening = [SIGNALS_OPENING, ""] if title == SIGNALS else []
+        opening = [_WORDS["signals"], ""] if title == SIGNALS else []
         rows = [HEADER, ["---"] * len(HEADER), *map(_cells, groups[title])]
         lines += [f"## {title}", "", *opening, *map(_row, rows), ""]
     return TEMPLATE.read_text(encoding="utf-8").replace("<!-- tables -->\n", "\n".join(lines))
@@ -52,7 +30,7 @@ def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
 
 def _cells(metric: Metric) -> list[str]:
     labels = ", ".join(f"`{label}`" for label in metric.labels)
-    chosen = "" if metric.kind is Kind.INTERNAL else SERIES[metric.shown]
+    chosen = "" if metric.kind is Kind.INTERNAL else _WORDS["series"][metric.shown]
     return [f"`{metric.name}`", metric.kind.value, labels, chosen, metric.meaning, metric.origin]
 
 

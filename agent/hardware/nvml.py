@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -23,23 +25,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REASON_OF_CODE = {
-    1: Reason.NO_DRIVER,  # UNINITIALIZED
-    2: Reason.UNSUPPORTED,  # INVALID_ARGUMENT: this device has no such link, clock, or sensor
-    3: Reason.UNSUPPORTED,  # NOT_SUPPORTED
-    4: Reason.DENIED,  # NO_PERMISSION
-    6: Reason.UNKNOWN,  # NOT_FOUND: currently, there is nothing to report
-    9: Reason.NO_DRIVER,  # DRIVER_NOT_LOADED
-    10: Reason.STALLED,  # TIMEOUT
-    12: Reason.NO_DRIVER,  # LIBRARY_NOT_FOUND
-    13: Reason.DRIVER,  # FUNCTION_NOT_FOUND: the driver's library lacks the function
-    15: Reason.LOST,  # GPU_IS_LOST
-    16: Reason.LOST,  # RESET_REQUIRED
-    21: Reason.UNKNOWN,  # NO_DATA
-    22: Reason.UNSUPPORTED,  # VGPU_ECC_NOT_SUPPORTED
-    27: Reason.UNKNOWN,  # NOT_READY
-    18: Reason.NO_DRIVER,  # LIB_RM_VERSION_MISMATCH: driver was replaced while running
-    25: Reason.DRIVER,  # ARGUMENT_VERSION_MISMATCH
-    26: Reason.DRIVER,  # DEPRECATED
+    int(code): Reason(name)
+    for code, name in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 }
 """Reason for each NVML return code; the reason for all other codes is `failed`."""
 
