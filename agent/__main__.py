@@ -11,26 +11,26 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command and exit with its status, which is 2 for a usage or configuration error."""
+    """Run the command and exit with its status, which is 2 for usage or configuration errors."""
     if sys.argv[1:2] == ["run"]:
-        # An agent that cannot write bytecode would otherwise compile all modules at every start.
+        # Otherwise, an agent that cannot write bytecode would compile all modules at every start.
         compiled = Path(cache_from_source(__file__, optimization=2)).exists()
         if compiled and sys.executable and not sys.flags.optimize:
             with suppress(OSError):
                 os.execv(sys.executable, [sys.executable, "-OO", *sys.orig_argv[1:]])  # noqa: S606
-        with suppress(OSError):  # its name in `ps` and `systemctl status`, else that of Python
+        with suppress(OSError):  # name in `ps` and `systemctl status` instead of Python's
             Path("/proc/self/comm").write_text("dgx-telemetry")
-        gc.disable()  # imports leave no garbage, and looking for it takes 10 % of the startup time
-    # On import, aiohttp creates client TLS contexts that load every CA certificate of the machine.
-    # That wastes 2 MB of memory in a server that never makes a request. The children of `up` and
-    # the `report` command do make HTTPS requests.
+        gc.disable()  # imports leave no garbage, and searching for it takes 10 % of the startup
+    # When aiohttp is imported, it creates client TLS contexts that load all CA certificates of the
+    # machine. That wastes 2 MB of memory in a server that never makes a request. Only the children
+    # of `up` and the `report` command make HTTPS requests.
     if sys.argv[1:2] not in (["up"], ["report"]):
         os.environ["SSL_CERT_FILE"] = os.devnull
-    for name in ("stdin", "stdout", "stderr"):  # if closed, a file would reuse its number
+    for name in ("stdin", "stdout", "stderr"):  # otherwise, a file would reuse its number
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 - stays open until exit
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a non-UTF-8 terminal shows question marks
+        sys.stdout.reconfigure(errors="replace")  # other terminals show question marks
     sys.exit(_status())
 
 
@@ -46,13 +46,13 @@ def _status() -> int:
     except KeyboardInterrupt:
         return 130
     except OSError as error:
-        sys.stdout = None  # nothing more can be written to it, not even at exit
-        # A failed write to an open file reports no file name and needs no file descriptor.
+        sys.stdout = None  # it cannot be written any more, even at exit
+        # A failed write to an open file reports no file name, and needs no file descriptor.
         lacking = error.filename or error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
         failed = "cannot run" if lacking else "cannot write its output"
         named = f" {error.filename}" if error.filename else ""
         print(f"dgx-telemetry: {failed}{named}: {error.strerror or error}", file=sys.stderr)
-        sys.stderr = None  # a partially written stream raises again when it is closed
+        sys.stderr = None  # closing a partially written stream would raise again
         return 2
     return status
 

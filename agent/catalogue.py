@@ -14,11 +14,11 @@ NAME = re.compile(r"dgx_[a-z0-9]+(_[a-z0-9]+)+")
 
 
 class CatalogueError(ValueError):
-    """Raised at import for a metric declaration that breaks the naming rules."""
+    """Raised on import for a metric declaration that violates the naming rules."""
 
 
 def catalogue(metrics: Iterable[Metric]) -> Mapping[str, Metric]:
-    """Return the metrics by name. Raise CatalogueError for a duplicate or invalid name."""
+    """Return the metrics by name. Raise CatalogueError for duplicate or invalid names."""
     found: dict[str, Metric] = {}
     for metric in metrics:
         if found.setdefault(metric.name, metric) is not metric:

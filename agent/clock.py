@@ -1,4 +1,4 @@
-"""The agent's clock, which is passed in so that tests can freeze it and simulations can speed it
+"""The agent's clock, which is a parameter so that tests can freeze it and simulations can speed it
 up, and the CPU time of the agent's threads."""
 
 import asyncio
@@ -11,15 +11,15 @@ from operator import sub
 from typing import NamedTuple, Protocol
 
 SLEEP_FOR_LOCK = 0.005
-"""Longest sleep, in seconds, of a thread that waits for Python's lock: the thread checks the lock
-every half millisecond, and sleeps longer only if another thread takes the lock first."""
+"""Maximum sleep in seconds of a thread that waits for Python's lock: the thread checks the lock
+every half millisecond, and sleeps longer only if another thread acquires the lock first."""
 
-SHORT = 0.1  # Wall-clock seconds below which a call is assumed not to have waited
-FRESH, SAME = 2.0, 0.01  # Maximum age of processor times at a start and at an end (wall-clock s)
+SHORT = 0.1  # Wall-clock seconds below which a call is assumed to have no waits
+FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wall-clock s)
 
 
 class ThreadTime(NamedTuple):
-    """CPU time of a thread since its start (wall-clock s), and its number of time slices."""
+    """CPU time of a thread since its start (wall-clock s) and its number of time slices."""
 
     ran: float
     queued: float  # ready to run, but waiting for a CPU
@@ -37,12 +37,12 @@ class ProcessorTime(NamedTuple):
     late: float  # total event loop delay, the only sign of a stopped process
 
     def waited(self, before: "ProcessorTime", thread: int) -> float:
-        """Return the seconds since `before` that this thread, or the whole process, waited for a
+        """Return the seconds since `before` for which a thread, or the whole process, waited for a
         CPU or for Python's lock.
 
-        Waiting for the lock looks like sleeping, as waiting in a driver does. The wait consists of
-        short sleeps, and cannot exceed the time for which the holder of the lock, taken to be the
-        busiest other thread, was running or queued.
+        Waiting for the lock looks like sleeping, just like waiting in a driver. The wait consists
+        of short sleeps and cannot be longer than the time for which the holder of the lock, which
+        is assumed to be the busiest other thread, was running or queued.
         """
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
@@ -66,39 +66,39 @@ class Clock(Protocol):
     """Source of time for the agent."""
 
     speed: float
-    """Seconds of this clock per wall-clock second. Lateness limits are in wall-clock seconds."""
+    """Speed relative to wall-clock time. Limits for lateness are in wall-clock seconds."""
 
     def monotonic(self) -> float:
-        """Return seconds since an arbitrary origin on the agent's clock, which never goes back."""
+        """Return seconds on the agent's clock, which starts at any value and is never set back."""
 
     def time(self) -> float:
-        """Return the wall-clock time in seconds since the epoch; may jump."""
+        """Return the wall-clock time in seconds since the epoch, which may jump."""
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for `seconds` of this clock."""
+        """Sleep for `seconds` on this clock."""
 
     def meter(self) -> tuple[float, float]:
-        """Return elapsed wall-clock seconds and this thread's CPU seconds, to measure work."""
+        """Return elapsed wall-clock seconds and CPU seconds of this thread, for measurements."""
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
-        """Return the CPU time of this process, read at most `age` wall-clock seconds ago."""
+        """Return the CPU times of this process, read at most `age` wall-clock seconds ago."""
 
     def offset(self) -> float | None:
-        """Return the wall-clock time minus the time since boot (s), which changes only if the clock
-        is set. Return None shortly after boot, when the clock may not be synchronised yet."""
+        """Return the wall-clock time minus the time since boot (s), which changes only when the
+        clock is set. Return None shortly after boot, when the clock may not be synchronized yet."""
 
 
 STARTED = 600.0
-"""Seconds after boot by which a machine has synchronised its clock over the network."""
+"""Seconds after boot within which a machine synchronizes its clock over the network."""
 
 
 class SystemClock:
-    """The system clock, or a clock that runs `speed` times as fast (`--simulate-speed`)."""
+    """The system clock, or a clock that is `speed` times as fast (`--simulate-speed`)."""
 
     def __init__(self, speed: float = 1.0) -> None:
         self.speed = speed
         self._began = self._origin = self._awake = time.monotonic()
-        self._late = 0.0  # total seconds by which sleeps ended late
+        self._late = 0.0  # total seconds by which sleeps were too long
         self._due: set[float] = set()  # due time of each sleep
         self._processor_time = ProcessorTime(0.0, {}, 0.0)
 
@@ -106,7 +106,7 @@ class SystemClock:
         return (time.monotonic() - self._origin) * self.speed
 
     def time(self) -> float:
-        # A fast clock advances both times; otherwise timestamps would contradict durations.
+        # A fast clock advances both times; otherwise, timestamps and durations would disagree.
         return time.time() + (time.monotonic() - self._began) * (self.speed - 1.0)
 
     async def sleep(self, seconds: float) -> None:
@@ -121,11 +121,11 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Return the seconds since a sleep was due, excluding delays that are already counted."""
+        """Return the seconds since a sleep was due, excluding delays already counted."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:
-        """Advance the clock, so that a simulated machine appears to have been running already."""
+        """Advance the clock, so that a simulated machine appears to have started earlier."""
         self._origin -= seconds / self.speed
 
     def meter(self) -> tuple[float, float]:
@@ -144,12 +144,12 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Return the CPU time of each thread of this process; empty if the kernel does not count it."""
+    """Return the CPU time of each thread of this process; empty if the kernel lacks support."""
     found = {}
     for thread in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError):
             file = os.open(f"{thread.path}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
-            try:  # without Python's file objects, which take as long as the kernel
+            try:  # Python's file objects take as long as the kernel
                 ran, queued, slices = map(int, os.read(file, 128).split())
             finally:
                 os.close(file)
@@ -158,10 +158,10 @@ def _threads() -> dict[int, ThreadTime]:
 
 
 class Stopwatch:
-    """Measures the wall-clock seconds that a thread's calls take, excluding the agent's own waits,
-    because an overloaded machine must not look like a hung driver.
+    """Measures the wall-clock seconds that calls of a thread take, excluding the agent's own waits,
+    because an overloaded machine must not look like a driver that hangs.
 
-    A hung call either sleeps in the driver or spins on the driver's lock, and both are counted.
+    A call that hangs either sleeps in the driver or spins on the driver's lock; both are included.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")
@@ -178,8 +178,8 @@ class Stopwatch:
 
     @property
     def took(self) -> float:
-        """Wall-clock seconds since the start, excluding waits. Any thread may read it. A short time
-        is returned unchanged, because finding waits is expensive."""
+        """Wall-clock seconds since the start, excluding waits; may be read on any thread. A short
+        time is returned unchanged, because determining waits is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 
 class BadInput(ValueError):
-    """Raised for invalid user input. The message is a single sentence, and the exit status is 2."""
+    """Raised for invalid user input. The message is one sentence, and the exit status is 2."""
 
 
 class Failure(NamedTuple):
-    """An unexpected error: type, location (file:line), and message."""
+    """An unexpected error: its type, its location (file:line), and its message."""
 
     type: str
     place: str
@@ -26,7 +26,7 @@ class Failure(NamedTuple):
 
 def printable(text: str) -> str:
     """Return text that is safe to display: terminal control sequences and unprintable characters in
-    device, program, or recording names become escapes such as `\\x1b`. Line breaks are kept."""
+    names of devices, programs, or recordings are escaped, as in `\\x1b`. Line breaks are kept."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
@@ -34,17 +34,17 @@ def printable(text: str) -> str:
 
 def encodable(label: str) -> str:
     """Return a label value that cannot disguise its content: unprintable characters, characters
-    that change the text direction, and bytes that are not UTF-8 become question marks."""
+    that change the text direction, and bytes that are not UTF-8 are replaced by question marks."""
     if label.isprintable():
         return label
     return "".join(letter if letter.isprintable() else "?" for letter in label)
 
 
 class LogEvent:
-    """The message of a log record: an event name and its fields.
+    """The message of a log record: an event name and fields.
 
     Formatters may read the name and the fields separately. The string form is a single line,
-    `event=NAME key=value`, that is safe to print: names from a driver or a recording cannot inject
+    `event=NAME key=value`, which is safe to print: names from a driver or a recording cannot inject
     terminal control sequences.
     """
 
@@ -58,7 +58,7 @@ class LogEvent:
 
 
 def _quoted(value: str | float | bool | None) -> str:
-    """Return a logfmt value, quoted if it would not be parsed as a single word."""
+    """Return a logfmt value, in quotes if it would not be parsed as a single word."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value).replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Metric declarations, loaded from the TOML file next to each module that reads the metrics."""
+"""Metric declarations, loaded from the TOML file next to the module that reads the metrics."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,23 +18,23 @@ RANGES = {
     "wire": Range(1, 1e12),
 }
 FASTEST = {"wire": 1e12, "pcie": FASTEST_PCIE, "nvlink": FASTEST_NVLINK, "stepwise": 3.0}
-"""Maximum growth of a counter per second. No single disk, array, NIC, or port reaches "wire" bytes
-per second. "stepwise" is for counters of seconds, because a driver may advance a counter in steps
-longer than the interval between two reads."""
+"""Maximum increase of a counter per second. No single disk, array, NIC, or port reaches "wire"
+bytes per second. "stepwise" is for counters of seconds, because a driver may increase a counter in
+steps that are longer than the interval between two reads."""
 
 
 class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
-    """A metric table in the TOML file, with the fields of `Metric`.
+    """The table of a metric in the TOML file, with the fields of `Metric`.
 
-    `possible` and `fastest` are numbers, or names from `RANGES` and `FASTEST`. `which` lists label
-    values: the default set includes every series that has any of the listed values.
+    `possible` and `fastest` are numbers, or names in `RANGES` and `FASTEST`. `which` contains label
+    values: the default set includes every series with any of these values.
 
-    A GPU value that a single NVML call returns needs no code: `call` is a field ID, or the getter
-    name without the prefix `nvmlDeviceGet`, with its arguments and the member or the index in the
-    structure that it returns, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`, and
-    `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values, separated by
-    spaces, declares a series each. `per` is the number of NVML units per metric unit, and `every`
-    is the name of an interval.
+    A GPU value that a single NVML call returns requires no code: `call` is a field ID, or the
+    getter name without the prefix `nvmlDeviceGet`, followed by its arguments and the member or the
+    index in the structure that it returns, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`,
+    and `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values,
+    separated by spaces, declares a series per call. `per` is the number of NVML units per metric
+    unit, and `every` is the name of an interval.
     """
 
     meaning: str
@@ -77,6 +77,6 @@ class Declarations(dict[str, Metric]):
 
 
 def declared_beside(module: str) -> Declarations:
-    """Return the metrics declared in the TOML file next to a module, given its `__file__`."""
+    """Return the metrics declared in the TOML file next to the module whose `__file__` is given."""
     text = Path(module).with_suffix(".toml").read_text(encoding="utf-8")
     return Declarations(convert(tomllib.loads(text), dict[str, Declaration]))

@@ -11,10 +11,10 @@ from agent.errors import Failure
 from agent.ranges import ANY, NOT_NEGATIVE, Range
 
 Labels = tuple[str, ...]
-"""Label values of a series, or label names in a metric declaration."""
+"""Label values of a series, or label names in the declaration of a metric."""
 
 GPU_LABELS = ("gpu", "uuid")
-EXPIRY_INTERVALS = 3  # read intervals, each at least 1 wall-clock s; older data is not exported
+EXPIRY_INTERVALS = 3  # read intervals of at least 1 wall-clock s; older data is not exported
 
 
 class Kind(StrEnum):
@@ -22,71 +22,71 @@ class Kind(StrEnum):
 
     GAUGE = "gauge"
     COUNTER = "counter"
-    INTERNAL = "internal"  # evidence for the diagnosis; kept in the snapshot, never exported
+    INTERNAL = "internal"  # evidence for the diagnosis, in the snapshot but not exported
 
 
 class InDefault(StrEnum):
-    """Series of a metric that `/metrics` includes in the default set."""
+    """Series of a metric that are in the default set of `/metrics`."""
 
     ALL = "all"
     FULL = "none"
-    MOVED = "moved"  # parts that were ever above 0, plus an unnamed part at 0 for each device
-    GROWN = "grown"  # parts that were ever above 0
-    ZERO = "at 0"  # series that were ever 0
+    MOVED = "moved"  # parts that have been above 0, and an unnamed part at 0 for each device
+    GROWN = "grown"  # parts that have been above 0
+    ZERO = "at 0"  # series that have been 0
     ONE_WAY = "once"  # a single series per device if both directions are equal
-    WHICH = "some"  # series that `which` selects
-    SHORT = "short"  # paths whose hardware carries less than the spec sheet of the system states
+    WHICH = "some"  # series selected by `which`
+    SHORT = "short"  # paths whose hardware limit is below the system's spec sheet
 
 
 class Reason(StrEnum):
     """Reason why a value is absent."""
 
-    UNSUPPORTED = "unsupported"  # the hardware or its driver does not support the query
+    UNSUPPORTED = "unsupported"  # the hardware or the driver does not support the query
     DRIVER = "driver"  # the driver is too old to support the query
     DENIED = "denied"  # permission denied
     MIG = "mig"  # not available for the whole GPU in MIG mode
     LOST = "lost"  # the GPU has fallen off the bus
-    STALLED = "stalled"  # the read hangs, or its data expired
+    STALLED = "stalled"  # the read hangs, or its data has expired
     NOT_ANSWERING = "not_answering"  # calls for this GPU time out
     FAILED = "failed"  # any other error
     MISSING = "not_present"  # the machine has no such hardware
     NO_DRIVER = "no_driver"  # NVML is not installed
-    CRASHED = "crashed"  # NVML terminates the process that initialises it
+    CRASHED = "crashed"  # NVML terminates the process that initializes it
     RELEASED = "released"  # the agent released the driver for an upgrade
-    UNKNOWN = "unknown"  # the response has no usable value
+    UNKNOWN = "unknown"  # the response contains no usable value
     IMPLAUSIBLE = "implausible"  # the response is a value that the hardware cannot have
     NOT_ENOUGH = "not_enough"  # too few samples so far
     TOO_SHORT = "too_short"  # the event is shorter than the time between samples
-    IRREGULAR = "irregular"  # the samples show no rhythm
-    FLAT = "flat"  # the samples hardly vary
-    LEFT_OUT = "left_out"  # the number of devices exceeds the reporting limit
+    IRREGULAR = "irregular"  # the samples have no rhythm
+    FLAT = "flat"  # the samples are almost constant
+    LEFT_OUT = "left_out"  # there are more devices than the reporting limit
     NOT_CONFIGURED = "not_configured"  # disabled by the configuration
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)
-"""Reasons after which the agent stops querying a GPU."""
+"""Reasons after which the agent no longer queries a GPU."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
-"""Reasons that hold until the GPU is queried again."""
+"""Reasons that remain valid until the GPU is queried again."""
 
 
 class Absent(Exception):
-    """Raised for an absent value; `reason` gives the cause, and the message names the query."""
+    """Raised for an absent value; `reason` is the cause, and the message contains the query."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail or reason.value)
         self.reason = reason
 
     def without_traceback(self) -> "Absent":
-        """Return a copy that is safe to keep, because a raised error references stack frames."""
+        """Return a copy that is safe to store, because a raised error refers to stack frames."""
         return Absent(self.reason, str(self))
 
 
-NUMBER = int, float  # a tuple is checked in a fraction of the time that a union takes
+NUMBER = int, float  # checking a tuple is several times faster than checking a union
 
 
 def checked(value: object, possible: Range, what: str) -> float:
-    """Return the value as a float. Raise Absent(implausible) if it is not a number in range."""
+    """Return a value as a float. Raise Absent(implausible) unless it is a number in the range."""
     low, high = possible
     if isinstance(value, NUMBER) and low <= value <= high:
         return float(value)
@@ -99,13 +99,13 @@ def checked(value: object, possible: Range, what: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric, declared once; every exposition, dashboard, rule, and page refers to this object.
+    """A metric, declared once; all expositions, dashboards, rules, and pages refer to this object.
 
-    A value outside `possible` is a driver error and is treated as absent. `fastest` is the maximum
-    increase of a counter per second, or None for event counters, which have no limit. A change
-    larger than `step` is exported only if the next reading confirms it. `shown` selects the series
-    of the default set, `parts` are the labels that name a kind of event, and `which` selects the
-    series to export from the start.
+    A value outside `possible` is a driver error and counts as absent. `fastest` is the maximum
+    increase of a counter per second, or None for event counters, which have no limit. A change by
+    more than `step` is exported only if the next reading confirms it. `shown` selects the series in
+    the default set, `parts` are the labels that contain a kind of event, and `which` selects the
+    series that are exported from the start.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Metric:
     which: Callable[[Labels], bool] = lambda _: False
 
     def checked(self, value: object) -> float:
-        """Return the value as a float. Raise Absent(implausible) if the metric cannot have it."""
+        """Return a value as a float. Raise Absent(implausible) if the metric cannot have it."""
         return checked(value, self.possible, self.origin)
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ class Metric:
 
     @property
     def help(self) -> str:
-        """HELP text: the meaning and unit, then the NVML call or file that provides the value."""
+        """HELP text: the meaning and unit, and the NVML call or file that provides the value."""
         return f"{self.meaning} Origin: {self.origin}."
 
 
@@ -147,8 +147,8 @@ class Sample(NamedTuple):
 
 
 class TimedSeries(NamedTuple):
-    """Values of a metric that the driver sampled between two reads, oldest first. `times` are
-    seconds on the driver's clock, which runs at the speed of the agent's clock from a different
+    """Values of a metric that the driver sampled between two reads, oldest first. `times` are in
+    seconds on the driver's clock, which has the speed of the agent's clock but a different
     origin."""
 
     metric: Metric
@@ -158,7 +158,7 @@ class TimedSeries(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """An absent value, with the known labels (often only `gpu` and `uuid`)."""
+    """An absent value, with the labels that are known (often only `gpu` and `uuid`)."""
 
     metric: Metric
     labels: Labels
@@ -167,7 +167,7 @@ class Absence(NamedTuple):
 
 
 class GpuKey(NamedTuple):
-    """A GPU: its NVML index, which may change when another GPU is lost, and its permanent UUID."""
+    """A GPU: its NVML index, which may change after another GPU is lost, and its permanent UUID."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
     uuid: str
@@ -180,7 +180,7 @@ class GpuKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Identity of a GPU; `index` may change when another GPU is lost, but `uuid` never changes."""
+    """Identity of a GPU; `index` may change after another GPU is lost, but `uuid` never changes."""
 
     index: int
     uuid: str
@@ -189,7 +189,7 @@ class GpuIdentity:
     pci_bus_id: str
     serial: str
     vbios_version: str
-    racked: bool = False  # its location includes a chassis serial number, so it is in a rack
+    racked: bool = False  # whether the GPU reports a chassis serial number, as in a rack
 
     @property
     def key(self) -> GpuKey:
@@ -197,7 +197,7 @@ class GpuIdentity:
 
 
 class Figure(NamedTuple):
-    """A number behind a decision; `unit` is a base unit such as ratio or bytes_per_second."""
+    """A number that supports a decision; `unit` is a base unit (ratio, bytes_per_second, ...)."""
 
     name: str
     value: float
@@ -207,9 +207,9 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """An observation behind a verdict: its kind, its figures, and the GPU and devices concerned.
+    """An observation that supports a verdict: its kind, figures, GPU, and devices.
 
-    Each kind is a member of an enumeration next to the code that finds it.
+    Each kind is a member of an enumeration that is defined next to the code that finds the kind.
     """
 
     kind: StrEnum
@@ -229,7 +229,7 @@ class Severity(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A fault of the machine. `device` is the faulty port, link, array, or source, or empty if the
-    whole GPU or machine is affected; `labels` are additional labels of the alert."""
+    fault affects the whole GPU or machine; `labels` are additional labels of the alert."""
 
     kind: str
     severity: Severity
@@ -244,11 +244,11 @@ class State(StrEnum):
     """State of a GPU."""
 
     IDLE = "idle"  # no compute process, or a server without requests
-    HELD = "held"  # processes that have done nothing for a while
-    HUNG = "hung"  # a job whose GPUs all wait for each other or for an event that never occurs
+    HELD = "held"  # processes that have been doing nothing for a while
+    HUNG = "hung"  # a job whose GPUs all wait for each other, or for an event that never occurs
     THROTTLED = "throttled"  # the clocks are reduced
     STARVED = "starved"  # the GPU has a process, but waits
-    COMMUNICATING = "communicating"  # the GPU waits for a link that transfers its data
+    COMMUNICATING = "communicating"  # the GPU waits for a link that transfers data
     BUSY = "busy"
 
 
@@ -283,24 +283,24 @@ CAUSES: dict[State, tuple[Cause, ...]] = {
     State.COMMUNICATING: (Cause.NVLINK, Cause.INFINIBAND, Cause.PCIE),
     State.BUSY: (Cause.NONE,),
 }
-"""Possible causes of each state."""
+"""Possible causes, by state."""
 
 Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
 LOST_STATES = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
-"""States that count as lost time, worst first; every sum of lost time uses this list. Exposed
+"""States that count as lost time, most serious first; all sums of lost time use this list. Exposed
 communication transfers a job's own data, so it is shown separately."""
 WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMUNICATING)
 
 
 def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
-    """Return the total time spent in `states`."""
+    """Return the total time spent in the given states."""
     return sum(part for (state, _), part in seconds.items() if state in states)
 
 
 class SignalQuality(StrEnum):
-    """Signal on which a verdict is based."""
+    """Signals that a verdict is based on."""
 
     GPM = "gpm"  # Hopper and newer: engine and SM activity
     NVML = "nvml"  # utilization, which includes copies and spinning, and power
@@ -308,20 +308,20 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on a GPU: its state and cause, evidence, and time shares that sum to 1."""
+    """Verdict on a GPU: its state and cause, evidence, and time shares, which sum to 1."""
 
     state: State
     cause: Cause
     quality: SignalQuality
     shares: Mapping[Pair, float]
-    since: float = 0.0  # when the state began, ignoring short gaps (monotonic s)
-    gaps: float = 0.0  # seconds since then in another state, at most a minute at a time
+    since: float = 0.0  # start of the state, ignoring short gaps (monotonic s)
+    gaps: float = 0.0  # seconds since then in other states, at most a minute at a time
     evidence: tuple[Fact, ...] = ()  # most important first
     of_losses: Mapping[Pair, tuple[Fact, ...]] = field(default_factory=dict)  # of other losses
     doubts: tuple[Fact, ...] = ()  # relevant facts that could not be read
     waits_for: GpuKey | None = None  # the GPU of the same job that delays this GPU
     confidence: float = 1.0  # share of similar verdicts that were correct in trials, 0-1
-    advice: Mapping[Pair, str] = field(default_factory=dict)  # fits most of each recent loss
+    advice: Mapping[Pair, str] = field(default_factory=dict)  # applies to most of each loss
 
     @property
     def pair(self) -> Pair:
@@ -329,7 +329,7 @@ class Verdict:
 
 
 class ReadKey(NamedTuple):
-    """Key of a device read, under which its newest reading is stored."""
+    """Key of a device read; the latest reading is stored by this key."""
 
     source: str
     part: str
@@ -338,7 +338,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Result of a read; `at` and the read interval `every` are in seconds of the agent's clock."""
+    """Result of a read; `at` and the read interval `every` are in seconds on the agent's clock."""
 
     key: ReadKey
     at: float
@@ -347,11 +347,11 @@ class Reading:
     absences: tuple[Absence, ...] = ()
     failure: Failure | None = None
     series: tuple[TimedSeries, ...] = ()
-    speed: float = 1.0  # of the agent's clock
+    speed: float = 1.0  # speed of the agent's clock
 
     @property
     def expires(self) -> float:
-        """Time from which the reading is too old for export (monotonic seconds)."""
+        """Time after which the reading is too old to be exported (monotonic seconds)."""
         return self.at + EXPIRY_INTERVALS * max(self.every, self.speed)
 
     def fresh(self, now: float) -> bool:
@@ -362,9 +362,9 @@ class Reading:
 class Snapshot:
     """The complete, immutable state of the agent at a tick.
 
-    Each GPU that is present has either a verdict or an absence with a reason. `findings` are the
-    faults of the machine, or None if no fault check has run. `turns` are the wall-clock seconds of
-    each worker's turn in progress, excluding waits for a CPU.
+    Each GPU that is present has either a verdict or an absence with a reason. `findings` contains
+    the faults of the machine, or is None if faults have not been checked. `turns` contains the
+    wall-clock seconds of each worker's current turn, excluding time spent waiting for a CPU.
     """
 
     tick: int
@@ -383,7 +383,7 @@ class Snapshot:
         )
 
     def absences(self, now: float) -> Iterator[Absence]:
-        """Yield all absent values; samples of expired readings count as stalled."""
+        """Yield all absent values, including the samples of expired readings as stalled."""
         for reading in self.readings.values():
             yield from reading.absences
             if not reading.fresh(now):

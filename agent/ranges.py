@@ -1,4 +1,4 @@
-"""Ranges of possible metric values, beyond which a driver's reading is an error, index ranges, and
+"""Ranges of possible metric values (values outside are errors of the driver), index ranges, and
 addresses."""
 
 import re
@@ -12,7 +12,7 @@ LARGEST = sys.float_info.max
 
 
 class Range(NamedTuple):
-    """A range that includes both ends and excludes NaN."""
+    """A range that includes both limits and excludes NaN."""
 
     low: float = -LARGEST
     high: float = LARGEST
@@ -22,11 +22,11 @@ ANY, NOT_NEGATIVE = Range(), Range(0)
 FLAG = Range(0, 1)
 
 FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
-"""Bytes per second that no PCIe slot, and no GPU's NVLinks combined, can exceed."""
+"""Bytes per second that no PCIe slot can exceed, and that all NVLinks of a GPU cannot exceed."""
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """Return sorted runs of consecutive indices: 0, 1, 3 become [0, 1] and [3]."""
+    """Return sorted lists of consecutive indices: 0, 1, 3 become [0, 1] and [3]."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:
@@ -43,20 +43,20 @@ def ranges(indices: Iterable[int]) -> str:
 
 
 def gpus_named(indices: Iterable[int]) -> str:
-    """Return GPU indices with their noun, for example `GPU 3` or `GPUs 0-3,5`."""
+    """Return GPU indices with a noun, for example `GPU 3` or `GPUs 0-3,5`."""
     listed = {*indices}
     return f"{'GPUs' if len(listed) > 1 else 'GPU'} {ranges(listed)}"
 
 
 @lru_cache(maxsize=4096)
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a natural sort key, which places `gpu10` after `gpu9`."""
+    """Return a key for natural sorting, which puts `gpu10` after `gpu9`."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def pci_address(text: str) -> tuple[int, ...]:
-    """Return domain, bus, and device of a PCI address in any notation; empty if it is invalid."""
+    """Return the domain, bus, and device of a PCI address in any notation; empty if invalid."""
     try:
         return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
     except ValueError:
@@ -64,7 +64,7 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an IP address, possibly with a zone, belongs to the loopback network."""
+    """Return whether an IP address, with or without a zone, is a loopback address."""
     try:
         return ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
@@ -73,8 +73,8 @@ def is_loopback(address: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
-    """Return device names such as `gpu0-7, md0, sda`, with consecutive GPUs as a range and empty
-    names omitted."""
+    """Return device names such as `gpu0-7, md0, sda`, in which consecutive GPUs are a range. Empty
+    names are omitted."""
     named = sorted(filter(None, devices), key=natural)
     gpus = [int(name[3:]) for name in named if _is_gpu(name)]
     others = [name for name in named if not _is_gpu(name)]

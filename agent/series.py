@@ -1,7 +1,7 @@
-"""Recent samples: the only store for newest values, means, and rates.
+"""Recent samples: the only source of latest values, means, and rates.
 
-A series is absent as soon as the newest reading lacks it; only `last` searches older readings. The
-cost of a tick depends only on the number of new readings: the position of a series is looked up
+A series is absent as soon as the latest reading lacks it; only `last` searches older readings. The
+cost of a tick depends only on the number of new readings: the position of a series is determined
 once for all readings with the same shape, and shapes seldom change.
 """
 
@@ -13,14 +13,14 @@ from typing import NamedTuple, Self
 from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
 
 WINDOW_SECONDS = 3.0
-"""Default window, in seconds, of a mean or a rate."""
+"""Default window in seconds for a mean or rate."""
 
 KEPT = 12.0
-"""Seconds of readings to keep, plus one earlier reading; no query has a longer window."""
+"""Seconds for which readings are kept, plus one older reading; no query has a longer window."""
 
 
 class Point(NamedTuple):
-    """A value, the time at which it was read, and its expiry time (monotonic seconds)."""
+    """A value, the time when it was read, and the time when it expires (monotonic seconds)."""
 
     at: float
     value: float
@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """Order and positions of the series in a reading."""
+    """Order and position of the series in a reading."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
@@ -47,7 +47,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """A stored reading: its values, in the order of its shape, and the turn that stored it."""
+    """A stored reading: its values, in the order of its shape, and the turn in which it came."""
 
     at: float
     until: float
@@ -66,11 +66,11 @@ class _Kept(NamedTuple):
 
 
 _Read = list[_Kept]
-"""The recent readings of a read, oldest first."""
+"""The recent readings of a read, in chronological order."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that provide a series (nearly always a single read), each with the position of the
-series in its newest reading."""
+"""The reads that provide a series (almost always one), and the position of the series in the latest
+reading of each."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
@@ -79,11 +79,11 @@ NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((),
 class SampleStore:
     """Recent samples by metric and labels; `now` is the monotonic time of the current tick.
 
-    An expired value is treated like a value that was never read. The store is not thread-safe.
+    An expired value is treated as if it had never been read. The store is not thread-safe.
     """
 
     now: float = 0.0
-    turn: int = 0  # number of calls of `take`
+    turn: int = 0  # number of calls to `take`
     _reads: dict[ReadKey, _Read] = field(default_factory=dict)
     _series: dict[str, dict[Labels, list[tuple[_Read, int]]]] = field(
         default_factory=dict
@@ -103,7 +103,7 @@ class SampleStore:
     # Updates
 
     def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
-        """Store the readings since the last tick and drop the reads in `forgotten`."""
+        """Store the readings since the last tick, and drop the reads in `forgotten`."""
         self.now, self.turn = now, self.turn + 1
         self._means.clear()
         self._rates.clear()
@@ -143,7 +143,7 @@ class SampleStore:
             del read[0]
 
     def _enter(self, key: ReadKey, read: _Read) -> None:
-        """Add the series of a read's newest reading to the index."""
+        """Add the series in the latest reading of a read to the index."""
         shape = read[-1].shape
         for (name, labels), place in shape.places.items():
             self._series.setdefault(name, {}).setdefault(labels, []).append((read, place))
@@ -151,7 +151,7 @@ class SampleStore:
             self._reporters.setdefault(name, {})[key] = read
 
     def _leave(self, read: _Read) -> None:
-        """Remove the series of a read's newest reading from the index."""
+        """Remove the series in the latest reading of a read from the index."""
         for name, labels in read[-1].shape.places:
             held = [other for other in self._series[name].pop(labels) if other[0] is not read]
             if held:
@@ -160,7 +160,7 @@ class SampleStore:
     # Queries
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Return the most recent unexpired read that provides a series, or None."""
+        """Return the read that has provided a series most recently, unless expired, or None."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)
@@ -176,12 +176,12 @@ class SampleStore:
         return held[0] if self.now <= held[0][0][-1].until else None
 
     def value(self, metric: Metric, *labels: str) -> float | None:
-        """Return the value for `labels`, in the metric's label order, or None if it is absent."""
+        """Return the value for `labels`, in the order of the metric's labels; None if absent."""
         found = self._find(metric, labels)
         return found[0][-1].values[found[1]] if found else None
 
     def point(self, metric: Metric, *labels: str) -> Point | None:
-        """Return a value with its read and expiry times, or None if it is absent."""
+        """Return a value with the times of reading and expiry; None if it is absent."""
         found = self._find(metric, labels)
         if found is None:
             return None
@@ -189,7 +189,7 @@ class SampleStore:
         return Point(newest.at, newest.values[found[1]], newest.until)
 
     def all(self, metric: Metric) -> dict[Labels, float]:
-        """Return the newest value of every series of a metric."""
+        """Return the latest value of every series of a metric."""
         found: dict[Labels, float] = {}
         for labels, held in self._series.get(metric.name, {}).items():
             read, place = held[0]
@@ -201,7 +201,7 @@ class SampleStore:
         return found
 
     def where(self, metric: Metric, /, **labels: str) -> dict[Labels, float]:
-        """Return the values of a metric for the series that match `labels`."""
+        """Return the values of those series of a metric that match `labels`."""
         wanted = [(metric.labels.index(name), value) for name, value in labels.items()]
         return {
             key: value
@@ -210,7 +210,7 @@ class SampleStore:
         }
 
     def labelled(self, metric: Metric) -> list[dict[str, str]]:
-        """Return the labels of every sample of an info metric, oldest first."""
+        """Return the labels of all samples of an info metric, oldest first."""
         found = [
             (newest[0][-1].at, labels)
             for labels, held in self._series.get(metric.name, {}).items()
@@ -220,8 +220,8 @@ class SampleStore:
         return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
 
     def fresh(self, metric: Metric) -> Iterator[tuple[Labels, Point]]:
-        """Yield all points of a metric that were read since the last tick, oldest first per
-        read."""
+        """Yield all points of a metric that were read since the last tick, in chronological order
+        for each read."""
         for read in self._reporters.get(metric.name, {}).values():
             for kept in read if read[-1].turn == self.turn else ():
                 if kept.turn == self.turn:
@@ -230,13 +230,13 @@ class SampleStore:
                         yield kept.shape.labels[place], point
 
     def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
-        """Return the driver's own samples of a metric that were read since the last tick; they are
-        dropped at the next tick."""
+        """Return the driver's own samples of a metric that were read since the last tick. They are
+        dropped in the next tick."""
         return self._fresh_series.get(metric.name, ())
 
     def last(self, metric: Metric, *labels: str) -> float | None:
-        """Return the last unexpired value, even if newer readings lack the series; return None if a
-        newer reading reports the value absent."""
+        """Return the last value that has not expired, even if newer readings lack the series.
+        Return None if a newer reading reports that the value is absent."""
         value = self.value(metric, *labels)
         reporters = self._reporters.get(metric.name, {}) if value is None else {}
         for read in reporters.values():
@@ -249,8 +249,8 @@ class SampleStore:
         return value
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
-        """Return the values of the last `seconds`, newest first. If all values are older, return
-        only the newest."""
+        """Return the values in the last `seconds`, latest first. If all values are older, return
+        only the latest."""
         found = self._find(metric, labels)
         values: list[float] = []
         for kept in reversed(found[0]) if found else ():
@@ -262,7 +262,7 @@ class SampleStore:
         return values
 
     def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return the mean of a gauge over the last `seconds`, or None if it is absent."""
+        """Return the mean of a gauge over the last `seconds`; None if it is absent."""
         known = (metric.name, labels, seconds)
         if known in self._means:
             return self._means[known]
@@ -282,8 +282,8 @@ class SampleStore:
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
         """Return the increase of a counter per second over the last `seconds`, or between the last
-        two readings if they are further apart. Return None with fewer than two readings, or if the
-        counter has decreased."""
+        two readings if they are further apart. Return None if there are fewer than two readings, or
+        if the counter has decreased."""
         known = (metric.name, labels, seconds)
         if known not in self._rates:
             found = self._find(metric, labels)
@@ -291,7 +291,7 @@ class SampleStore:
         return self._rates[known]
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
-        """Return the reason why a value is absent, or None if the value is present or unknown."""
+        """Return the reason why a value is absent; None if the value is present or unknown."""
         for read in self._reporters.get(metric.name, {}).values():
             found = read[-1].absence(metric, labels)
             if found and self.now <= read[-1].until:
@@ -300,7 +300,7 @@ class SampleStore:
 
 
 def _growth(read: _Read, place: int, series: tuple[str, Labels], seconds: float) -> float | None:
-    """Return the increase per second of a series over the last `seconds` of a read's readings."""
+    """Return the increase of a series per second over the last `seconds` of readings."""
     at, _, _, values, shape, _ = read[-1]
     first = None
     for kept in islice(reversed(read), 1, None):

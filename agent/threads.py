@@ -1,4 +1,4 @@
-"""Work that may hang or fail, run on a separate daemon thread for each task."""
+"""Work that may hang or fail; each task runs on a separate daemon thread."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,18 +9,18 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""File system timeout in seconds; a hung file system would otherwise block startup and shutdown."""
+"""Timeout in seconds for file systems; one that hangs would block startup and shutdown."""
 
 
 class Spawn(Protocol):
-    """Starts work and returns a future for its result or exception."""
+    """Starts work, and returns a future for its result or exception."""
 
     def __call__(self, name: str, work: Callable[[], T], /) -> Future[T]:
-        """Start `work` on a thread called `name`."""
+        """Start `work` on a thread with the given name."""
 
 
 def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
-    """Start work on a thread that blocks neither the caller nor process exit."""
+    """Start work on a thread that blocks neither the caller nor the exit of the process."""
     done: Future[T] = Future()
     try:
         Thread(target=_run, args=(done, work), name=name, daemon=True).start()
@@ -30,7 +30,7 @@ def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
 
 
 def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
-    """Run the work on the caller's thread, for work that cannot hang and for tests."""
+    """Run work on the thread of the caller, for tests and for work that cannot hang."""
     done: Future[T] = Future()
     _run(done, work)
     return done
@@ -39,13 +39,13 @@ def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
 def _run(done: Future[T], work: Callable[[], T]) -> None:
     try:
         done.set_result(work())
-    except BaseException as error:  # re-raised in the thread that reads the future
+    except BaseException as error:  # raised again in the thread that reads the future
         done.set_exception(error)
 
 
 def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
-    """Return the result of file system work, or raise its exception. Raise TimeoutError after
-    `seconds`; the worker thread is then abandoned."""
+    """Return the result of work on files, or raise its exception. Raise TimeoutError after
+    `seconds`; the thread is then abandoned."""
     done = on_a_thread("files", work)
     try:
         return done.result(seconds)

@@ -20,11 +20,11 @@ from alerts.runbook import runbook, runbook_page
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
-"""Instance with the agent's default port added if it has no port."""
+"""Instance, with the agent's default port added if the instance has no port."""
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes repeated URLs as aliases of their first occurrence."""
+    """Writes repeated URLs as aliases of the first occurrence."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not (isinstance(data, str) and data.startswith("http"))
@@ -48,7 +48,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     place, thresholds = PLACES.get(fault.place), parameters.thresholds
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
     if OWN in thresholds.runbook and (fault.place in ("", "rack") or fault.alert == DOWN):
-        # no agent can serve this page: link to the agent dashboard
+        # no agent can serve this page, so link to the agent dashboard
         book = f"{grafana}/d/dgx-agent" if grafana else "RUNBOOK.md"
     where = f"{place.text}: " if place else ""
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
@@ -56,7 +56,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     if fault.place == "gpu" and seconds(fault.hold) <= OWNED:
         job = f"group_left (job_id, user) {OWNERS}"
         expr, words = f"({expr}) * on ({NODE}, uuid) {job}", OF_JOB_TEXT
-    elif place:  # an agent that is scraped under two names has a single row
+    elif place:  # an agent scraped under two names has a single row
         expr = f"({expr}) unless on ({NODE}) instance:up:doubled"
     texts = {
         "summary": f"{where}{fault.rule.summary}",
@@ -66,7 +66,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     }
     texts = {name: sys.intern(BLANKS.sub("", text)) for name, text in texts.items()}
     if board:
-        texts["dashboard"] = texts["dashboard_url"]  # the annotation's name up to version 0.2
+        texts["dashboard"] = texts["dashboard_url"]  # name of the annotation up to version 0.2
     return {
         "alert": fault.alert,
         "expr": expr,
@@ -77,11 +77,11 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""Hold (s) above which an alert does not name a job, because it would restart with each job."""
+"""Hold (s) above which an alert has no job label, because it would start again with each job."""
 
 DOWN = "DgxAgentDown"
 OWNERS = "instance_gpu:job_info:owner"
-"""The recording rule with the job of each GPU."""
+"""The recording rule for the job on each GPU."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
 """Spaces inside template braces, which make up 1 % of the files."""
@@ -90,8 +90,8 @@ OF_JOB_TEXT = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
-    """Return every rule group, patched by `[alerts.NAME]`. `scale` multiplies only ranges and
-    `for`."""
+    """Return every rule group, with the changes in `[alerts.NAME]`. `scale` multiplies only ranges
+    and `for`."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     return [settings[AlertPatches].applied_to(group) for group in declared(parameters).groups]
 
@@ -108,7 +108,7 @@ def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
-    """Return the Alertmanager configuration by file name; `scale` multiplies its durations."""
+    """Return the Alertmanager configuration by file name; `scale` multiplies durations."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     faults = alerts_of(groups(settings, scale))
     return {"alertmanager.yaml": configuration(settings[Receivers], parameters, faults)}

@@ -1,4 +1,4 @@
-"""Alert receivers: the `[alertmanager]` table. Secrets are referenced by file and never written."""
+"""Alert receivers: the `[alertmanager]` table. Secrets are only referenced by file name."""
 
 import tomllib
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from agent.faults.thresholds import Email, SecretFile, Smarthost, Url, Word
 
 
 class Receivers(Section, frozen=True):
-    """Empty keys disable a receiver. Alertmanager reads the secret files for each message."""
+    """Settings of the receivers. Empty settings disable a receiver, and secrets are in files."""
 
     table = "alertmanager"
-    webhook_url: Url = ""  # not secret; the token is in the file below
+    webhook_url: Url = ""  # not secret; the token is in a file
     webhook_token_file: SecretFile = ""
-    watchdog_url: Url = ""  # a service that alerts when it receives no messages
+    watchdog_url: Url = ""  # a service that alerts when messages stop
     watchdog_token_file: SecretFile = ""
     email_to: Email = ""
     email_from: Email = ""
@@ -23,18 +23,18 @@ class Receivers(Section, frozen=True):
     email_username: Word = ""
     email_password_file: SecretFile = ""
     email_tls: bool = True
-    slack_url_file: SecretFile = ""  # the URL of a Slack webhook is a secret
+    slack_url_file: SecretFile = ""  # the URL of a Slack webhook is secret
     slack_channel: Word = ""
     pagerduty_key_file: SecretFile = ""
 
 
 _MESSAGE = tomllib.loads(Path(__file__).with_name("message.toml").read_text("utf-8"))
 NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
-"""Settings and the other settings that they require."""
+"""Settings, and the other settings that each of them requires."""
 
 
 def missing(receivers: Receivers) -> str:
-    """Return a description of the first incomplete setting; empty if all are complete."""
+    """Return a description of the first incomplete setting; empty if there is none."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:
@@ -44,8 +44,8 @@ def missing(receivers: Receivers) -> str:
 
 
 def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """Return a webhook configuration. The file holds a token, because Alertmanager 0.25 cannot read
-    URLs from files."""
+    """Return a webhook configuration. Only a token is read from a file, because Alertmanager 0.25
+    cannot read URLs from files."""
     if not token_file:
         return {"url": url}
     return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}

@@ -1,10 +1,10 @@
 """The Alertmanager configuration: routes, repeat intervals, and inhibitions, so that each fault
-causes a single message.
+results in a single message.
 
-An inhibiting alert must fire before the alert that it silences is sent. Therefore rules have
-staggered hold times: per-second counts and lost data (0 to 2 min), links and driver requests (3
-min), lesser errors (5 min), and faults that only wait for a reset (8 min and longer).
-tests/alerts/test_inhibitions.py enforces this order.
+An inhibiting alert must fire before the alert that it silences would be sent. Therefore, the hold
+times of rules are staggered: per-second counts and lost data (0 to 2 min), links and requests of
+the driver (3 min), lesser errors (5 min), and faults that only wait for a reset (8 min and longer).
+tests/alerts/test_inhibitions.py verifies this order.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from alerts.receivers import Receivers, missing, ways, webhook
 
 
 class Route(NamedTuple):
-    """Route for alerts of a severity to the receiver of the same name."""
+    """Route for alerts of a severity, to the receiver that has the name of the severity."""
 
     severity: str
-    wait: str  # for more alerts of the same rack and cause before the first message
-    interval: str  # between messages about these alerts
-    repeat: str  # until an unresolved message is repeated
+    wait: str  # wait for alerts of the same rack and cause
+    interval: str  # between messages on these alerts
+    repeat: str  # before an unresolved message is repeated
 
 
 ROUTES = (
@@ -34,7 +34,7 @@ ROUTES = (
     Route("info", "1m", "15m", "24h"),
 )
 GROUPED = ["cluster", "rack", "alertname"]
-"""Labels that group alerts with a common cause into a single message, such as a hot room."""
+"""Labels by which alerts with a common cause, such as a hot room, are grouped into one message."""
 
 WATCHDOG = Route("none", "1s", "1m", "1m")
 
@@ -50,7 +50,7 @@ def _route(route: Route, receiver: str, parameters: RuleParameters) -> dict[str,
 
 
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
-    """Return the text of alertmanager.yaml; raises ConfigError for an incomplete receiver."""
+    """Return the text of alertmanager.yaml; raise ConfigError if a receiver is incomplete."""
     wrong = missing(r)
     if wrong:
         raise ConfigError(wrong)
@@ -73,7 +73,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes YAML without anchors: receivers with equal settings are repeated."""
+    """Writes YAML without anchors; receivers with the same settings are repeated."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

@@ -1,5 +1,5 @@
-"""RUNBOOK.md, with a section per alert from its page and rules, and an HTML page with the same
-content, which every agent serves as the target of runbook links."""
+"""RUNBOOK.md, with a section for each alert that consists of its page and rules, and an HTML page
+with the same content, which every agent serves as the target of runbook links."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
         if faults and group.title:
             lines += ["", f"# {group.title}"]
         for alert in dict.fromkeys(fault.alert for fault in faults):
-            if f'<a id="{alert}"></a>' in "".join(lines):  # several groups have rules for the alert
+            if f'<a id="{alert}"></a>' in "".join(lines):  # several groups may have rules for it
                 continue
             page = (PAGES / f"{alert}.md").read_text(encoding="utf-8").rstrip()
             for mark, text in generated.items():
@@ -51,7 +51,7 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
 
 
 def _contents(groups: Sequence[Group]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each part with its alerts; a group without a title belongs to the preceding part."""
+    """Yield each part with its alerts; a group without a title belongs to the previous part."""
     parts: dict[str, list[str]] = {}
     title, seen = "", set[str]()
     for group in groups:
@@ -72,7 +72,7 @@ RULE = re.compile(r"\|[-| ]+\|")
 
 
 def runbook_page(markdown: str) -> str:
-    """Return RUNBOOK.md as HTML; only the Markdown subset used in it is supported."""
+    """Return RUNBOOK.md as HTML, supporting only the subset of Markdown used in the file."""
     blocks = (block for block in markdown.split("\n\n") if block.strip())
     whole = TEMPLATE.read_text(encoding="utf-8")
     return whole.replace(SECTIONS, "\n".join(map(_block, blocks)))
@@ -98,7 +98,7 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return a heading. If links refer to it, its name and its lowercase name are anchors."""
+    """Return a heading. If it has a name, the name and its lowercase form are anchors."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

@@ -1,11 +1,11 @@
-"""All dashboards as files, created with grafanalib. This is the only module that imports grafanalib
-and corrects its output.
+"""All dashboards as files, created with grafanalib. Only this module imports grafanalib and
+corrects its output.
 
 grafanalib 0.7.1 provides the outer structure: dashboards, targets, variables, and links. Its panels
-use layouts of Grafana 6 to 8, its thresholds start with the string "null" (so that colours never
+use layouts of Grafana 6 to 8, its thresholds start with the string "null" (so colours never
 change), its graphs are limited to 100 points, and its schema version triggers migrations that
-overwrite these settings. Therefore panels are written here in the format of Grafana 10 to 13, and
-obsolete parts are dropped.
+overwrite these settings. Therefore, this package writes panels in the format of Grafana 10 to 13,
+and drops obsolete parts.
 """
 
 import json
@@ -26,7 +26,7 @@ COLUMNS = 24
 
 
 def text_of(board: Board) -> str:
-    """Return a dashboard as JSON text."""
+    """Return a dashboard as JSON."""
     made = core.Dashboard(
         title=board.title,
         uid=board.uid,
@@ -72,8 +72,8 @@ def _kept(made: Mapping[str, Any], keys: Collection[str]) -> Json:
 
 
 def _placed(rows: Sequence[Row]) -> list[Json]:
-    """Return the rows from top to bottom: panels follow an open row; a collapsed row contains
-    them."""
+    """Return the rows from top to bottom: an open row is followed by its panels, and a collapsed
+    row contains its panels."""
     out: list[Json] = []
     top, ids = 0, count(1)
     for row in rows:
@@ -92,8 +92,8 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
 
 
 def _flow(panels: Sequence[Json], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
-    """Place panels from left to right on as many lines as needed; return the bottom of the last
-    line."""
+    """Place panels from left to right, in as many lines as necessary; return the panels and the
+    bottom of the last line."""
     out = []
     left = tallest = 0
     for panel in panels:
@@ -111,8 +111,8 @@ SOURCE = core.Template(
 
 
 def _template(variable: Variable) -> Json:
-    """Return a variable. It is refreshed when the time range changes, because nodes come and go;
-    without All its initial value is the first value."""
+    """Return a variable. Its values are refreshed when the time range changes, because nodes come
+    and go. Without an All option, the first value is selected initially."""
     made = core.Template(
         name=variable.name,
         label=variable.label,
@@ -131,7 +131,7 @@ def _template(variable: Variable) -> Json:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove nulls, which override Grafana's defaults, except in the base thresholds."""
+    """Remove nulls, which override Grafana's defaults, except from threshold steps."""
     if isinstance(value, Mapping):
         return {
             k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None
@@ -142,8 +142,8 @@ def _without_nulls(value: Any) -> Any:
 
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
-    """Return all files that this package generates, as text by relative path; `book` is the runbook
-    URL as used in alerts."""
+    """Return all generated files of this package, as text by relative path; `book` is the runbook
+    URL, as in alerts."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""
     return {f"grafana/dashboards/dgx-{name}.json": text_of(board(name, runbook)) for name in BOARDS}

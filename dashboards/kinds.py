@@ -1,6 +1,5 @@
-"""Panel types: their keys in the dashboard files and their Grafana representation.
-
-`scope` translates expressions to Grafana's PromQL.
+"""Panel types: their keys in the dashboard files, and their representation in Grafana. `scope`
+converts expressions to Grafana's PromQL.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,8 +31,8 @@ def override(name: str, properties: Mapping[str, object], by: str = "byName") ->
 
 
 def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
-    """Return an override with texts for label values. Keys are regular expressions, and the first
-    match wins."""
+    """Return an override that replaces label values by texts. Keys are regular expressions, and the
+    first match applies."""
     mappings = [
         {"type": "regex", "options": {"pattern": key, "result": {"text": text, "index": n}}}
         for n, (key, text) in enumerate(texts.items())
@@ -48,11 +47,11 @@ OF_STATES = [
     )
     for (state, cause), colour in STATES.items()
 ]
-"""Name and colour of every state and cause, for series named `state/cause`."""
+"""Names and colours of all states and causes, for series named `state/cause`."""
 
 
 class Query(Struct):
-    """A Grafana expression on a panel and the appearance of its series."""
+    """A Grafana expression in a panel, and the appearance of its series."""
 
     expr: str
     legend: str = ""
@@ -83,15 +82,15 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
     width: int = 12
     height: int = 8
     empty: str = ""
-    states: bool = False  # series use state names and colours
-    reasons: bool = False  # the label `reason` is shown as text
+    states: bool = False  # series have state names and colours
+    reasons: bool = False  # show the `reason` label as text
     more: tuple[Json, ...] = ()  # overrides
     widths: dict[str, int] = {}  # column widths in pixels
 
     def _made(
         self, kind: str, queries: Sequence[Query], defaults: Json, options: Json, **more: object
     ) -> Json:
-        """Return the panel in the format of Grafana 10 to 13, without its position."""
+        """Return the panel in the format of Grafana 10 to 13, without a position."""
         word = "None" if self.empty.startswith("while") else "Empty"
         named = list(zip(queries, ascii_uppercase, strict=False))
         return {
@@ -135,19 +134,19 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Graph(Panel, kw_only=True):
-    """Time series as lines or stacked areas."""
+    """Time series, shown as lines or stacked areas."""
 
     lines: dict[str, str] = {}  # expressions by legend
     limits: dict[str, str] = {}  # dashed lines by legend
     stacked: bool = False
-    whole: bool = False  # a share on an axis up to 1
-    legends: bool = True  # legend below; off for a hundred names, which the tooltip shows
-    figures: bool = False  # legend beside, with last, mean, and maximum values
-    every: str = ""  # least interval of steps, each of which ends at its value
+    whole: bool = False  # a share, shown on an axis that ends at 1
+    legends: bool = True  # legend below; without it, names are only in tooltips
+    figures: bool = False  # legend on the right, with last, mean, and maximum
+    every: str = ""  # minimum step; each step ends at its value
 
     def drawn(self, scope: Scope) -> Json:
-        # Stacked shares may exceed 1 slightly because of rounding; a path can exceed its
-        # limit.
+        # Stacked shares may slightly exceed 1 because of rounding, and traffic may exceed the limit
+        # of a path.
         ends: Json = {"min": 0, "max": 1} if self.whole and self.stacked else {"min": 0}
         if self.unit == "none" or self.figures:
             ends["decimals"] = LOOKS["decimals"].get(self.unit, 1)
@@ -155,7 +154,7 @@ class Graph(Panel, kw_only=True):
             **LOOKS["line"],
             "lineInterpolation": "stepBefore" if self.every else "linear",
             "lineWidth": 0 if self.stacked else 1,
-            "fillOpacity": 80 if self.stacked else 0,  # overlapping areas would be unreadable
+            "fillOpacity": 80 if self.stacked else 0,  # overlapping areas are unreadable
             "stacking": {"mode": "normal" if self.stacked else "none", "group": "A"},
             "axisSoftMax": 1.0 if self.whole else LOOKS["least"].get(self.unit),
         }
@@ -178,7 +177,7 @@ class Graph(Panel, kw_only=True):
 
 
 class OfFigures(Panel, kw_only=True):
-    """A panel with a value for each series, coloured by threshold."""
+    """A panel with a value per series, coloured by thresholds."""
 
     expr: str
     legend: str = ""
@@ -191,7 +190,7 @@ class OfFigures(Panel, kw_only=True):
 
 
 class Number(OfFigures, kw_only=True):
-    """A single value, or a value for each series."""
+    """A single value, or a value per series."""
 
     width: int = 3
     height: int = 3
@@ -205,7 +204,7 @@ class Number(OfFigures, kw_only=True):
 
 
 class Bars(OfFigures, kw_only=True):
-    """A bar for each series, with the current value or a value over the time range."""
+    """A bar per series, for the current value or for a value over the time range."""
 
     most: int = 1
 
@@ -218,7 +217,7 @@ def decimals(unit: str) -> Json:
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
-    """Return thresholds; `good` is the background of good values."""
+    """Return thresholds; `good` replaces the background colour of good values."""
     colours = ((good if step.colour == GOOD else step.colour, step.value) for step in steps)
     listed = [{"color": colour, "value": value} for colour, value in colours]
     return {"mode": "absolute", "steps": listed}

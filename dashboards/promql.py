@@ -1,8 +1,8 @@
-"""Dashboard PromQL: metrics are restricted by the variables of their dashboard, and names defined
-in a dashboard are replaced by their expressions.
+"""PromQL of dashboards: metrics are restricted by the variables of the dashboard, and names defined
+in the dashboard are replaced by their expressions.
 
-The dashboard files contain `sum by (gpu) (dgx_gpu_processes)`; in Grafana's expression the metric
-has the selector `{job=~"$job",instance=~"$instance",gpu=~"$gpu"}`.
+For example, the dashboard files contain `sum by (gpu) (dgx_gpu_processes)`; in Grafana's
+expression, the metric has the selector `{job=~"$job",instance=~"$instance",gpu=~"$gpu"}`.
 """
 
 import re
@@ -20,7 +20,7 @@ FOREIGN = (
     counter("process_cpu_seconds_total", "CPU time of the agent.", "/proc/self/stat"),
     gauge("process_resident_memory_bytes", "Memory of the agent.", "/proc/self/stat"),
 )
-"""Dashboard metrics outside the catalogue: Prometheus' own and the agent's process metrics."""
+"""Metrics that are not in the catalogue: from Prometheus, and the agent's process metrics."""
 
 RECORDED = [one for one in vars(records).values() if isinstance(one, Metric) and ":" in one.name]
 METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN)}
@@ -30,24 +30,24 @@ GIVEN: Definitions = {
     "LOSING": f'state=~"{WHAT_LOST}"',
     "BUSY_DISK": f"{records.BUSY_DISK:g}",
 }
-"""Definitions for all dashboards: states in which time is lost, and a busy disk's threshold."""
+"""Definitions in all dashboards: states that lose time, and the threshold for busy disks."""
 
 AGENTS = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'
 PLACES_OF_NODES = 'cluster=~"$cluster|",instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
-"""Also matches rack and cluster alerts, which have no instance."""
+"""Also matches alerts for racks and clusters, which have no instance."""
 
 OF_GPU = {"nvlink", "pcie", "hbm"}
-"""Data paths that belong to a GPU; other paths have an empty `gpu` label."""
+"""Data paths of GPUs; all other paths have an empty `gpu` label."""
 
 TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
 MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
 OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
-"""Names that must refer to an agent metric, a recording rule, or a definition."""
+"""Names that must be an agent metric, a recording rule, or a definition."""
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
-    """Return Grafana PromQL; raises ValueError for an unknown metric, name, or label."""
+    """Return PromQL for Grafana; raise ValueError for an unknown metric, name, or label."""
 
     def replaced(found: re.Match[str]) -> str:
         name, given = found[1], found[2] or ""
@@ -66,7 +66,7 @@ def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_
 
 
 def _matchers(given: str, definitions: Definitions) -> dict[str, tuple[str, str]]:
-    """Return the operator and quoted value by label; a defined name is replaced by its matchers."""
+    """Return operators and quoted values by label; defined names are replaced by their matchers."""
     found: dict[str, tuple[str, str]] = {}
     for label, operator, value, name in MATCHER.findall(given):
         found |= _matchers(definitions[name], {}) if name else {label: (operator, value)}
@@ -78,7 +78,7 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
         if label not in metric.labels:
             raise ValueError(f"{metric} has no label {label}")
     own = [f"{label}{operator}{value}" for label, (operator, value) in matchers.items()]
-    if metric.name.startswith("ALERTS"):  # the agent's alerts, except the watchdog
+    if metric.name.startswith("ALERTS"):  # only the agent's alerts, without the watchdog
         ours = ['alertname=~"Dgx.+"', 'alertname!="DgxWatchdog"']
         if "alertstate" in metric.labels:
             ours.insert(0, 'alertstate="firing"')
@@ -89,8 +89,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
 
 
 def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return the matchers for the selected GPUs; they also match host paths if path types are
-    mixed."""
+    """Return the matchers for the selected GPUs. If types of paths are mixed, they also match the
+    paths of the host."""
     if "gpu" not in metric.labels:
         return []
     operator, path = matchers.get("path", ("=~", ""))

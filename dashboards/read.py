@@ -1,5 +1,5 @@
-"""Dashboards read from their files in `boards/`: rows with questions and panels that answer them in
-PromQL. Several dashboards may refer to a panel of `shared.toml` by name."""
+"""Reads dashboards from their files in `boards/`: rows with questions, and panels that answer them
+with PromQL. Several dashboards may refer to a panel in `shared.toml` by name."""
 
 import re
 import tomllib
@@ -26,19 +26,19 @@ KINDS: dict[str, Kind] = {
     "table": Table,
     "matrix": Matrix,
 }
-"""Panel type by the key of its title."""
+"""Panel type, by the key that contains its title."""
 
 
 class RowTable(Struct, forbid_unknown_fields=True):
-    """A row; `firing_alerts` lists the labels of its firing alerts panel from `alerts.py`."""
+    """A row; `firing_alerts` contains the labels of its panel with firing alerts."""
 
     question: str
     panel: tuple[Json, ...] = ()
     collapsed: bool = False
     firing_alerts: tuple[str, ...] = ()
-    rank: str = "0 * count by (cluster, instance) (ALERTS)"  # of nodes there, the largest first
-    height: int = 7  # of that panel
-    pages: tuple[str, ...] = ()  # runbook pages of alerts for which no agent serves them
+    rank: str = "0 * count by (cluster, instance) (ALERTS)"  # order of nodes, highest first
+    height: int = 7  # height of the panel with firing alerts
+    pages: tuple[str, ...] = ()  # runbook pages that no agent serves, by alert
 
 
 class BoardTable(Struct, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class BoardTable(Struct, forbid_unknown_fields=True):
     about: str
     variables: tuple[str, ...]
     row: tuple[RowTable, ...]
-    define: dict[str, str] = {}  # names in expressions; {*} is replaced by the given matchers
+    define: dict[str, str] = {}  # names in expressions; {*} stands for the matchers
 
 
 def _file(name: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _file(name: str) -> dict[str, Any]:
 
 
 def board(name: str, runbook: str = "") -> Board:
-    """Return a dashboard; `runbook` is the runbook URL."""
+    """Return a dashboard; `runbook` is the URL of the runbook."""
     found, shared = convert(_file(name), BoardTable), _file("shared")
     scope = partial(scoped, definitions={**GIVEN, **shared.pop("define"), **found.define})
     places = PLACES_OF_FLEET if name == "fleet" else PLACES_OF_NODES
@@ -82,7 +82,7 @@ def _page(alert: str, width: int) -> Json:
 
 
 def _panel(asked: Json, scope: Scope) -> Json:
-    """Return a panel in which metric names in braces are replaced by their meanings."""
+    """Return a panel; metric names in braces in its description are replaced by their meanings."""
     (kind,) = asked.keys() & KINDS.keys()
     title = asked.pop(kind)
     about = re.sub(r"\{(\w+)\}", lambda name: METRICS[name[1]].meaning, asked["about"])

@@ -1,4 +1,4 @@
-"""Tables: rows of labels with values beside them, or a matrix of two labels."""
+"""Tables: rows with labels and values, or a matrix of two labels."""
 
 import re
 from collections.abc import Iterator
@@ -12,17 +12,17 @@ from dashboards.kinds import OfFigures, Panel, Query, Scope, decimals, override,
 from dashboards.scope import link_to
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""Blank cell for a missing label, which would otherwise show the text of an empty panel."""
+"""Blank cell for a missing label, which would otherwise contain the text for empty panels."""
 
 
 class Column(Struct, forbid_unknown_fields=True):
-    """A table column: a value with its own unit and colours."""
+    """A column of values in a table, with a unit and colours."""
 
     title: str
     expr: str
     unit: str
     steps: str = "neutral"
-    absent: str = "-"  # text for a missing value or NaN
+    absent: str = "-"  # text if the value is missing or NaN
 
     def drawn(self) -> Json:
         steps = STEPS[self.steps]
@@ -39,13 +39,13 @@ class Column(Struct, forbid_unknown_fields=True):
 
 
 class Table(Panel, kw_only=True):
-    """A row for each label set, sorted by the first column with the worst value on top."""
+    """A row for each label set, sorted by the first column, worst value first."""
 
     columns: tuple[Column, ...]
-    links: dict[str, str] = field(default_factory=dict)  # by label: a dashboard or URL
+    links: dict[str, str] = field(default_factory=dict)  # by label: dashboard or URL
     hidden: tuple[str, ...] = ()
     ascending: bool = False
-    as_asked: bool = False  # keep the order of the query result instead
+    as_asked: bool = False  # keep the order of the query result
     cells: str = "sm"
 
     def drawn(self, scope: Scope) -> Json:
@@ -73,7 +73,7 @@ class Table(Panel, kw_only=True):
         yield from super()._overrides()
 
     def _merged(self, asked: str) -> list[Json]:
-        """Return the transformations that merge all queries into rows by label set."""
+        """Return the transformations that merge the results of all queries by label set."""
         titles = [column.title for column in self.columns]
         values = [f"Value #{n}" for n in ascii_uppercase[: len(titles)]]
         merge: list[Json] = [{"id": "merge", "options": {}}]
@@ -89,8 +89,8 @@ class Table(Panel, kw_only=True):
 
 
 class Matrix(OfFigures, kw_only=True):
-    """A table of two labels, for rows and columns; each cell is a coloured value, or 0 if
-    missing. With `cell`, a label that names states, its cells are words and its columns sorted."""
+    """A table with a label for rows and a label for columns; each cell is a coloured value, or 0 if
+    missing. If `cell` is a label with states, the cells are words and the columns are sorted."""
 
     width: int = 24
     of: tuple[str, str]
@@ -131,7 +131,7 @@ STATE_WORDS = {
     }
     for state, cause in STATES
 } | {"not observed/": {"text": "not observed", "color": WARNING}}
-"""Words for `state/cause` in cells; time that is lost is red."""
+"""Words for `state/cause` in cells; lost time is red."""
 
 
 def _cells(steps: Steps, *, paints: bool = False) -> Json:

@@ -1,1 +1,1 @@
-"""Exporters: expose the snapshot over HTTP."""
+"""Exporters: make the snapshot available over HTTP."""

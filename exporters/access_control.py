@@ -1,8 +1,8 @@
-"""Access control: host name checks and password authentication.
+"""Access control: checks of host names and passwords.
 
-A web page can rebind its own host name to 127.0.0.1 after it has loaded (DNS rebinding). The
-browser then treats the agent as part of that page's origin, so the page could read every response.
-Such a page cannot change the Host header of its requests or the origin that sent them.
+A web page can bind its own host name to 127.0.0.1 after it has loaded (DNS rebinding). The browser
+then treats the agent as part of the page's origin, so the page could read every response. However,
+such a page cannot change the Host header or the origin of its requests.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from agent.config.configuration import ConfigError
 from agent.ranges import is_loopback
 
 PAUSE = 0.25
-"""Seconds a client must wait after a wrong password, which limits it to 4 guesses per second."""
+"""Seconds that a client must wait after a wrong password, which allows 4 guesses per second."""
 
 PASSWORD_BYTES = 72
-"""Number of leading password bytes that bcrypt uses."""
+"""Number of bytes at the beginning of a password that bcrypt uses."""
 
 ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def require_bcrypt() -> None:
-    """Raise ConfigError if bcrypt, which is needed to check passwords, is not installed."""
+    """Raise ConfigError if bcrypt, which is required to check passwords, is not installed."""
     try:
         import bcrypt  # noqa: F401
     except ImportError as error:
@@ -39,7 +39,7 @@ def require_bcrypt() -> None:
 
 
 def unmatched_hash(users: Mapping[str, str]) -> str:
-    """Return a hash that matches no password and is as costly as the users' hashes, so that
+    """Return a hash that no password matches and that is as costly as the users' hashes, so that
     response times do not reveal which users exist."""
     import bcrypt
 
@@ -48,23 +48,23 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes. Guessing costs the agent little CPU time and does not
-    block other clients: each client has at most one check in progress and must wait after a wrong
-    password. Correct passwords are cached as digests keyed with a secret of this process."""
+    """Checks passwords against bcrypt hashes. Guessing passwords costs the agent little CPU time
+    and does not block other clients: each client can have only one check in progress, and must wait
+    after a wrong password. Correct passwords are cached as digests with a process secret."""
 
     def __init__(self, pause: float = PAUSE) -> None:
-        self.checks = 0  # number of bcrypt checks
+        self.checks = 0  # number of bcrypt checks so far
         self._pause = pause
         self._secret = secrets.token_bytes(32)
         self._users: Mapping[str, str] = {}
-        self._right: dict[str, bytes] = {}  # by user
+        self._right: dict[str, bytes] = {}  # digests by user
         self._unmatched = ""
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # by client, while it waits
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # by client, during checks
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
     async def check(self, users: Mapping[str, str], user: str, password: str, client: str) -> bool:
-        """Return whether the password is correct for the user; a cached password is accepted
-        without delay."""
+        """Return whether the password of the user is correct; cached passwords are accepted without
+        a delay."""
         if users is not self._users:
             self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
         stored = users.get(user, self._unmatched)
@@ -73,7 +73,7 @@ class Passwords:
         if self._right.get(user) == digest:
             return True
         async with self._turns.setdefault(client, asyncio.Lock()):
-            if self._right.get(user) == digest:  # a concurrent request verified it meanwhile
+            if self._right.get(user) == digest:  # verified in another request meanwhile
                 return True
             self.checks += 1
             loop = asyncio.get_running_loop()
@@ -86,32 +86,32 @@ class Passwords:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Return whether the password matches the hash; deliberately slow, but it releases the GIL."""
+    """Return whether a password matches a hash; slow by design, but without holding the GIL."""
     import bcrypt
 
     try:
         return bcrypt.checkpw(password.encode()[:PASSWORD_BYTES], stored.encode())
-    except ValueError:  # bcrypt rejects the string, so it is no valid password
+    except ValueError:  # bcrypt rejects the string, so it is not a valid password
         return False
 
 
 STREAM = "/api/v1/stream"
 OUR_OWN = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site for requests from the agent's own page and for typed URLs."""
+"""Values of Sec-Fetch-Site in requests from the agent's own page and for typed URLs."""
 
 
 OURS = ("localhost", os.uname().nodename)
 
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
-    """Return whether a request over loopback names an unknown host. Known hosts are `names`, this
-    machine's host name, localhost, and loopback addresses. A request without a Host header is
+    """Return whether a request over loopback names an unknown host. Known hosts are `names`, the
+    host name of this machine, localhost, and loopback addresses. A request without a Host header is
     accepted, because it does not come from a browser."""
     here = request.get_extra_info("sockname")
     if not here or not is_loopback(here[0]):
         return False
     hosts = list(request.headers.getall(hdrs.HOST, ()))
-    if not request.raw_path.startswith("/"):  # an absolute URL, which overrides the header
+    if not request.raw_path.startswith("/"):  # absolute URL, which takes precedence
         hosts.append(request.host)
     known = {_name(one) for one in (*names, *OURS)}
     return any(name not in known and not is_loopback(name) for name in map(_name, hosts))
@@ -119,14 +119,14 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
 
 def is_cross_site(request: web.Request) -> bool:
     """Return whether a page of another origin requests the stream. Such a page could not read the
-    events, but 32 open streams would block all other clients."""
+    events, but with 32 open streams, it would block all other clients."""
     if request.path != STREAM:
         return False
     return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN
 
 
 def _name(host: str) -> str:
-    """Return the name or address in a Host header without its port."""
+    """Return the name or address in a Host header, without the port."""
     host = host.strip().lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
@@ -137,20 +137,20 @@ CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry"
 
 
 class AccessControl:
-    """Middleware that rejects clients and closes their connections. It protects every path,
-    including the health and readiness endpoints, as other Prometheus exporters do."""
+    """Middleware that rejects clients and closes their connections. It protects all paths,
+    including the health and readiness endpoints, as in other Prometheus exporters."""
 
     def __init__(
         self, users: Callable[[], Mapping[str, str]], names: Callable[[], tuple[str, ...]] = tuple
     ) -> None:
-        """`names` returns the agent's host names in addition to the loopback names."""
+        """`names` returns the agent's host names, in addition to the loopback names."""
         self._users = users
         self._names = names
         self._passwords = Passwords()
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check a request before any handler runs, even if its path does not exist."""
+        """Check a request before it is handled, even if its path does not exist."""
         if is_misdirected(request, self._names()):
             return refused(421, "This name is not known here; allowed_hosts would make it known.")
         if is_cross_site(request):
@@ -169,8 +169,8 @@ class AccessControl:
 
 
 def client_of(address: str) -> str:
-    """Return the client to which an address belongs: an IPv4 address is a client by itself, and an
-    IPv6 client owns a whole /64 network."""
+    """Return the client that an address belongs to: an IPv4 address is a client on its own, and all
+    IPv6 addresses in a /64 network belong to the same client."""
     if ":" not in address:
         return address
     parsed = IPv6Address(address.partition("%")[0])
@@ -178,7 +178,7 @@ def client_of(address: str) -> str:
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Return the response for a rejected client, after which the connection is closed."""
+    """Return the response to a rejected client; the connection is closed afterwards."""
     response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
     response.force_close()
     return response

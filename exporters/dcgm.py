@@ -1,8 +1,8 @@
 """`/metrics/dcgm`: GPU metrics with the names, labels, and units of NVIDIA's dcgm-exporter.
 
-`dcgm.toml` defines the names of both dcgm-exporter generations. Every value is computed from the
-samples that `/metrics` exposes, and a value that is absent there is also absent here. The format is
-always the Prometheus text format, because OpenMetrics requires counter names to end in `_total`.
+`dcgm.toml` defines the names of both generations of dcgm-exporter. Every value is computed from the
+samples that `/metrics` exposes, so values that are absent there are absent here. The format is
+always the Prometheus text format, because in OpenMetrics, counter names must end in `_total`.
 """
 
 import os
@@ -31,17 +31,17 @@ DCGM_OFF = (
     "switches them on.\n"
 )
 SLICE = re.compile(r"\d+c\.")
-"""Profile name prefix of a compute instance that covers only part of its GPU instance."""
+"""Prefix of the profile name of a compute instance that is smaller than its GPU instance."""
 
 EXACT = 6
-"""Number of decimals to which a value is rounded before `floor`, because 29 / 100 * 100 < 29."""
+"""Number of decimals that values are rounded to before `floor`, because 29 / 100 * 100 < 29."""
 
 Samples = dict[str, dict[tuple[str, ...], float]]
-"""Values by metric name and labels."""
+"""Values, by metric name and labels."""
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
-    """Conversion to a DCGM unit: the divisor `per`, and whether values are integers."""
+    """Conversion to a DCGM unit: the divisor `per`, and whether values are whole numbers."""
 
     per: float
     whole: bool = False
@@ -52,7 +52,7 @@ class DcgmUnit(msgspec.Struct, frozen=True):
 
 
 class DcgmName(msgspec.Struct, frozen=True):
-    """Name, type, and unit of a field in one dcgm-exporter generation."""
+    """Name, type, and unit of a field in one generation of dcgm-exporter."""
 
     name: str
     kind: Literal["gauge", "counter"]
@@ -60,7 +60,7 @@ class DcgmName(msgspec.Struct, frozen=True):
 
 
 class DcgmField(msgspec.Struct, frozen=True):
-    """A DCGM field: its names, and the samples from which it is computed."""
+    """A DCGM field: its names, and the metrics that it is computed from."""
 
     what: str
     metrics: tuple[str, ...]
@@ -71,8 +71,8 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
-        """Yield the distinct names that `names` selects, and whether each is used since version
-        4.9."""
+        """Yield the names that the setting `names` selects, without duplicates, and whether each of
+        them is used since version 4.9."""
         stayed = self.before and self.since and self.before.name == self.since.name
         if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
             yield self.before, False
@@ -80,7 +80,7 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
     def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
-        """Return the sum of the field's metrics by UUID, without GPUs that lack a metric."""
+        """Return the sum of the field's metrics by UUID, excluding GPUs that lack a metric."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name in self.metrics:
             place = METRICS[name].labels.index
@@ -95,7 +95,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The contents of `dcgm.toml`; label values are entries of `DcgmRow.says`."""
+    """The contents of `dcgm.toml`; label values are keys of `DcgmRow.says`."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -111,7 +111,7 @@ def table() -> DcgmTable:
 
 
 class DcgmRow(NamedTuple):
-    """A GPU or MIG instance with series, and its label values."""
+    """A GPU or MIG instance that has series, and its label values."""
 
     uuid: str
     instance: str
@@ -119,7 +119,7 @@ class DcgmRow(NamedTuple):
 
 
 class DcgmExposition(Exposition):
-    """Renders the latest snapshot under DCGM names, at most once per tick."""
+    """Renders the latest snapshot with DCGM names, at most once per tick."""
 
     def __init__(
         self,
@@ -139,8 +139,8 @@ class DcgmExposition(Exposition):
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:
-        """Store the rates that are exported as gauges. This poller listener uses samples from the
-        last few seconds, or the last two readings of slow metrics."""
+        """Store the rates that are exported as gauges. This poller listener uses the samples of the
+        last few seconds, or the last two readings of metrics with long intervals."""
         found: Samples = defaultdict(dict)
         fields = table().field if self.enabled else ()
         for name in (name for one in fields if one.rate for name in one.metrics):
@@ -160,8 +160,8 @@ class DcgmExposition(Exposition):
         ).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
-        """Yield the lines of a field under each of its names, with two more labels for MIG
-        instances."""
+        """Yield the lines of a field for each of its names; MIG instances have two additional
+        labels."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
         found = []
@@ -181,7 +181,7 @@ class DcgmExposition(Exposition):
                 yield line(start(name, have), known.unit[unit].of(value))
 
     def _rows(self, samples: Samples) -> Iterator[DcgmRow]:
-        """Yield a row for each GPU, or for each of its MIG instances if it is partitioned."""
+        """Yield a row for each GPU, or for each MIG instance of a partitioned GPU."""
         driver = next((of["driver_version"] for of in _labelled(samples, system.INFO)), "")
         divided: dict[str, dict[str, str]] = defaultdict(dict)
         for part in _labelled(samples, instances.INSTANCE_INFO):

@@ -1,6 +1,6 @@
-"""The default set: the series that rules and dashboards need, without series that are always 0.
+"""The default set: the series that rules and dashboards require, without series that are always 0.
 
-PromQL cannot compute an increase for a counter whose first sample is above 0. Therefore a new
+PromQL cannot compute an increase for a counter whose first sample is above 0. Therefore, a new
 series, such as an error type seen for the first time, is exported as 0 for at least 30 s and in at
 least two responses to the same client, so that Prometheus stores a sample before the increase.
 Series that are already above 0 in the first snapshot are exported unchanged.
@@ -17,16 +17,16 @@ from exporters.settings import Families
 BORN_SECONDS = 30.0
 BORN_ANSWERS = 2
 ROUNDING = 1e-9
-"""Values up to this threshold, such as a state of 1e-19 s, are rounding errors and count as 0."""
+"""Values up to this threshold count as 0, because they are rounding errors (a state of 1e-19 s)."""
 
 CLIENTS_COUNTED = 64
-"""Maximum number of clients whose responses are counted for a new series."""
+"""Maximum number of clients for which responses with a new series are counted."""
 
 DIRECTION = "direction"
 
 
 class NewPart(NamedTuple):
-    """A series that is still exported as 0: its start (s) and the responses per client."""
+    """A series that is still exported as 0: its start (s), and the responses by client."""
 
     since: float
     answers: Counter[str]
@@ -34,15 +34,15 @@ class NewPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DefaultSet:
-    """Selects series from each snapshot, always including series that it selected before."""
+    """Selects series from each snapshot, including all series that it has selected before."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """Devices seen before, by metric, identified by the labels that are not in its `parts`."""
+    """Devices that have been seen, by metric; all labels but `parts` identify a device."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 
     def choose(self, families: Families, now: float) -> dict[str, list[Sample]]:
-        """Return the samples of the default set by metric; `now` is in monotonic seconds."""
+        """Return the samples in the default set, by metric; `now` is in monotonic seconds."""
         found = {}
         for name, samples in families.items():
             metric = samples[0].metric
@@ -75,13 +75,13 @@ class DefaultSet:
         return found
 
     def answered(self, client: str) -> None:
-        """Count a response to the client for every series that is still exported as 0."""
+        """Count a response to the client, for every series that is still exported as 0."""
         for part in self._new.values():
             if client in part.answers or len(part.answers) < CLIENTS_COUNTED:
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
-        """Return the series that have ever been above 0."""
+        """Return the series that have been above 0 at any time."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
         own = [at for at, label in enumerate(metric.labels) if label not in metric.parts]
@@ -112,7 +112,7 @@ class DefaultSet:
 
     def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
         """Return a single series without a direction for each device whose directions have always
-        been equal, and both directions for other devices."""
+        had the same value, and both directions for other devices."""
         differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index(DIRECTION)
         ways: dict[Labels, list[Sample]] = {}
         for sample in samples:
@@ -128,7 +128,7 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Return the series of paths whose hardware limit was ever below the data sheet value."""
+        """Return the series of paths whose hardware limit has been below the data sheet."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]

@@ -1,8 +1,7 @@
-"""A simulated fleet over HTTP: each node has its own loopback address, and all share a port.
+"""A simulated fleet over HTTP: each node has its own loopback address, and all use the same port.
 
-A node exposes the metrics of a simulated agent that runs the node's scenario, with its own device
-identities and job. `/` and `/targets` list the nodes in the format of Prometheus' HTTP service
-discovery.
+A node exposes the metrics of a simulated agent that runs the scenario of the node, with its own
+device identities and job. `/` and `/targets` list the nodes for Prometheus' HTTP service discovery.
 """
 
 import re
@@ -23,7 +22,7 @@ GPU = re.compile(r'^dgx_gpu_info\{.*gpu="(\d+)".*uuid="([^"]+)"', re.MULTILINE)
 
 
 def node_page(node: NodePlan, page: bytes) -> str:
-    """Return the agent's metrics page with the identities and the job of the node."""
+    """Return the agent's metrics page with the device identities and the job of the node."""
     page = SERIAL.sub(b'serial="%04d' % node.number, page)
     text = UUID.sub(b'"GPU-%04d' % node.number, page).decode()
     job = node.job_id, node.user, "slurm", "gpu", node.user, "", "", ""
@@ -33,8 +32,8 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 
 class FleetServer:
-    """Serves the nodes. `pages` holds an exposition per scenario, and `awaited` names the pending
-    reads until all agents are ready. Nodes in `dark` drop connections, like nodes without power."""
+    """Serves the nodes. `pages` contains an exposition per scenario, and `awaited` returns the
+    pending reads until all agents are ready. Nodes in `dark` drop connections, as without power."""
 
     def __init__(
         self,
@@ -58,7 +57,7 @@ class FleetServer:
         self._runner = web.AppRunner(self.app, access_log=None)
 
     async def start(self, host: str) -> None:
-        """Listen on the fleet's own address and on all node addresses; raises OSError."""
+        """Listen on the address of the fleet and on all node addresses; raise OSError."""
         await self._runner.setup()
         for address in (host, *self.nodes):
             listening = socket.create_server((address, self._port))
@@ -86,7 +85,7 @@ class FleetServer:
             {
                 "targets": [f"{address}:{self._port}"],
                 "labels": {
-                    "instance": f"{node.name}:9935",  # the same form as for real nodes
+                    "instance": f"{node.name}:9935",  # the same format as for real nodes
                     "cluster": CLUSTER,
                     "rack": node.rack,
                     "node": node.name,

@@ -1,4 +1,4 @@
-"""The agent's HTTP server: metrics, health, JSON snapshot, and the live page with its stream."""
+"""The agent's HTTP server: metrics, health, JSON snapshot, and the live page and its stream."""
 
 import asyncio
 import json
@@ -25,16 +25,16 @@ from exporters.prometheus import GZIP_LEVEL, Exposition, negotiate, weights
 from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
-"""Server name in responses, without the Python version."""
+"""Server name in responses, without the version of Python."""
 
 T = TypeVar("T")
 JSON = "application/json; charset=utf-8"
-LARGEST_REQUEST = 16 * 1024  # bytes of body: no route reads a body
+LARGEST_REQUEST = 16 * 1024  # maximum bytes of a body; no route reads a body
 
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes and their data sources; `awaited` names the pending reads until
+    """The handlers of all routes, and their data sources; `awaited` returns the pending reads until
     the agent is ready."""
 
     exposition: Exposition
@@ -46,10 +46,8 @@ class AgentPages:
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     hours: Callable[[], bytes] = lambda: b'{"hours":[]}'
     dcgm: DcgmExposition | None = None
-    thread: ThreadPoolExecutor = (
-        field(  # one thread for all clients: they share the interpreter lock
-            default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
-        )
+    thread: ThreadPoolExecutor = field(  # a single thread for all clients, because of the GIL
+        default_factory=lambda: ThreadPoolExecutor(max_workers=1, thread_name_prefix="render")
     )
 
     def application(self, middlewares: Iterable[Middleware] = ()) -> web.Application:
@@ -82,7 +80,7 @@ class AgentPages:
         return answer
 
     async def _dcgm(self, request: web.Request) -> web.Response:
-        """Serve metrics under dcgm-exporter names, always in the Prometheus text format."""
+        """Serve metrics with the names of dcgm-exporter, always in Prometheus text format."""
         if self.dcgm is None or not self.dcgm.enabled:
             return web.Response(text=DCGM_OFF, status=404)
         return await self._exposed(request, self.dcgm, "", "Accept-Encoding")
@@ -90,7 +88,7 @@ class AgentPages:
     async def _exposed(
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
-        """Return the page of this tick, rendered once for all waiting clients."""
+        """Return the page of this tick, which is rendered once for all clients."""
         found = exposition.cached(accept)
         if found is None:
             found = await self._rendered(partial(exposition.page, accept))
@@ -102,13 +100,13 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Respond with status 503 and the pending reads until every read has run."""
+        """Respond with status 503 and the pending reads until every read has been run."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
     def _written(self, take: Callable[[], T], write: Callable[[T], bytes]) -> Handler:
-        """Return a handler that takes data on the event loop, the only place to read samples, and
-        writes them as JSON on the rendering thread."""
+        """Return a handler that takes the data in the event loop, because samples may be read only
+        there, and encodes the data as JSON on the rendering thread."""
 
         async def answer(request: web.Request) -> web.Response:
             gzip = wants_gzip(request)
@@ -127,7 +125,7 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _healthy(_: web.Request) -> web.Response:
-    """Respond while the agent runs; metrics and alerts report the state of the machine."""
+    """Respond as long as the agent runs; metrics and alerts show the state of the machine."""
     return web.Response(text="ok\n")
 
 
@@ -149,7 +147,7 @@ def wants_gzip(request: web.Request) -> bool:
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:
-    """Return a response with the body, which is already compressed if `gzip` is true."""
+    """Return a response with a body, which is already compressed if `gzip` is true."""
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: vary}
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
@@ -160,9 +158,9 @@ def target_application(
     read: Callable[[], list[dict[str, Any]]], access: AccessControl
 ) -> web.Application:
     """Return an application that serves targets for Prometheus' `http_sd` at `/targets`. Each
-    request calls `read` again on a thread. If `read` raises BadInput, the response is 503 with the
+    request calls `read` on a thread. If `read` raises BadInput, the response has status 503 and the
     reason, and Prometheus keeps its previous targets."""
-    reading = asyncio.Lock()  # clients wait, so only one command can hang
+    reading = asyncio.Lock()  # clients wait, so at most one command can hang
 
     async def answer(_: web.Request) -> web.Response:
         async with reading:

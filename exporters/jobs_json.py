@@ -9,7 +9,7 @@ from exporters.snapshot_json import Document, instant
 
 
 def jobs_document(jobs: WatchedJobs) -> Document:
-    """Return all jobs: running jobs by their first GPU, then ended jobs, most recent first."""
+    """Return all jobs: running jobs in order of the first GPU, and ended jobs, latest first."""
     return {
         "running": [job_document(job) for job in jobs.running],
         "ended": [receipt_document(receipt) for receipt in jobs.ended],
@@ -17,7 +17,7 @@ def jobs_document(jobs: WatchedJobs) -> Document:
 
 
 def job_document(job: Job) -> Document:
-    """Return the JSON object of a running job; unknown values are null."""
+    """Return a running job as a JSON object; unknown values are null."""
     slower, hang = job.slower, job.hang
     return {
         **receipt_document(job.receipt, hung=bool(hang)),
@@ -48,7 +48,7 @@ def job_document(job: Job) -> Document:
 
 
 def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
-    """Return how the GPU-hours of a job were spent; unknown values are null."""
+    """Return a job's receipt as a JSON object; unknown values are null."""
     return {
         "id": receipt.id,
         "title": title(receipt),

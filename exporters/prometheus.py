@@ -1,4 +1,4 @@
-"""The snapshot as Prometheus text and OpenMetrics, rendered at most once per tick and format."""
+"""The snapshot in Prometheus text format and OpenMetrics, rendered once per tick and format."""
 
 import logging
 import threading
@@ -20,7 +20,7 @@ from exporters.settings import Families, MetricsConfig
 
 
 class Format(NamedTuple):
-    """An exposition format: its Content-Type and the text that follows the last family."""
+    """An exposition format: its Content-Type, and the text after the last family."""
 
     content_type: str
     end: str
@@ -32,8 +32,8 @@ OPEN_TYPES, PLAIN_TYPES = {"application/openmetrics-text"}, {"text/plain", "text
 
 
 def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Yield the name, parameters, and weight (`q`) of each entry of an Accept or Accept-Encoding
-    header; the weight is 0 if the client refuses the entry."""
+    """Yield the name, the parameters, and the weight (`q`) of each entry in an Accept or
+    Accept-Encoding header. The weight is 0 if the client rejects the entry."""
     for entry in header.lower().split(","):
         name, *rest = (part.strip() for part in entry.split(";"))
         pairs = (part.partition("=") for part in rest)
@@ -47,8 +47,8 @@ def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
 
 @lru_cache(maxsize=64)
 def negotiate(accept: str) -> Format:
-    """Return OpenMetrics 1.0.0 if the client accepts it with at least the weight of plain text,
-    else the Prometheus text format."""
+    """Return OpenMetrics 1.0.0 if the client accepts it with at least the weight of plain text, and
+    otherwise the Prometheus text format."""
     open_metrics = max(
         (
             weight
@@ -82,8 +82,8 @@ def start(name: str, labels: Mapping[str, str]) -> str:
 
 
 def line(start: str, value: float) -> str:
-    """Return an exposition line. Values from 1e6 have an exponent, as in Go and in the Prometheus
-    client libraries."""
+    """Return an exposition line. Values of 1e6 and above have an exponent, as in Go and in the
+    Prometheus client libraries."""
     whole, point, part = repr(float(value)).partition(".")
     if value < 0 or len(whole) < 7:
         return f"{start}{whole}{point}{part}\n"
@@ -91,7 +91,7 @@ def line(start: str, value: float) -> str:
 
 
 class _WrittenFamily(NamedTuple):
-    """The last rendering of a family: its samples, its text, and each line up to its value."""
+    """A rendered family: its samples, its text, and the beginning of each line up to the value."""
 
     samples: list[Sample]
     text: str
@@ -103,23 +103,23 @@ NOT_WRITTEN = _WrittenFamily([], "", {})
 
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
-    """Writes snapshots in one format. The output equals prometheus_client's but takes a fifth of
-    the time: an unchanged family is not rendered again, and the text before each value is cached
-    per series. A failure to write a family affects only that family."""
+    """Writes snapshots in one format. The output is the same as that of prometheus_client, in a
+    fifth of the time: an unchanged family is not rendered again, and the text before each value is
+    cached by series. If a family cannot be written, only that family is missing."""
 
     openmetrics: bool
     _written: dict[str, _WrittenFamily] = field(default_factory=dict)
-    _failing: set[str] = field(default_factory=set)  # families whose failure has been logged
+    _failing: set[str] = field(default_factory=set)  # families with a logged failure
 
     def write(self, families: Mapping[str, list[Sample]]) -> str:
-        """Return the families sorted by name and their samples sorted by label values. The last
-        sample of a duplicate series wins, and values that are not finite are omitted."""
+        """Return the families sorted by name, and their samples sorted by label values. Of
+        duplicate samples, the last is used, and values that are not finite are omitted."""
         parts = []
         for name in sorted(families):
             try:
                 parts.append(self._family(families[name]))
                 self._failing.discard(name)
-            except Exception:  # a bug in a family must not blind Prometheus to the others
+            except Exception:  # an error in a family must not affect other families
                 if name not in self._failing:
                     log.exception(LogEvent("collector_failed", collector=name))
                 self._failing.add(name)
@@ -147,7 +147,7 @@ LINK_TRAFFIC = frozenset(metric.name for metric in nvlink.PER_LINK)
 
 
 def without_single_links(families: Families) -> dict[str, list[Sample]]:
-    """Drop the traffic and limit series of individual NVLinks, which are devices such as gpu0:3."""
+    """Drop traffic and limits of individual NVLinks, whose device names are like gpu0:3."""
     found = {name: its for name, its in families.items() if name not in LINK_TRAFFIC}
     for name, samples in found.items():
         if samples[0].metric.labels[: len(PATH_LABELS)] == PATH_LABELS:
@@ -158,7 +158,7 @@ def without_single_links(families: Families) -> dict[str, list[Sample]]:
 
 
 def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    """Return the samples of exported metrics by name."""
+    """Return the samples of exported metrics, by metric name."""
     families: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.metric.kind is not Kind.INTERNAL:
@@ -167,12 +167,12 @@ def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 LONGEST = 1.0
-"""Seconds that a page may be served without a new tick, because expired data must disappear."""
+"""Seconds for which a page may be served without a new tick, because expired data must vanish."""
 GZIP_LEVEL = 1
 
 
 class RenderedPage(NamedTuple):
-    """A rendered exposition; `at` is its render time on the agent's monotonic clock (s)."""
+    """A rendered exposition; `at` is the time of rendering on the agent's monotonic clock (s)."""
 
     tick: int
     at: float
@@ -181,7 +181,7 @@ class RenderedPage(NamedTuple):
 
 
 class Exposition:
-    """Renders the latest snapshot once; the result serves all clients until the next tick."""
+    """Renders the latest snapshot once; all clients receive the result until the next tick."""
 
     enabled = True
 
@@ -204,8 +204,8 @@ class Exposition:
         self._process = process
 
     def page(self, accept: str) -> RenderedPage:
-        """Return the rendered page. Rendering may take tens of milliseconds, so do not call it on
-        the event loop."""
+        """Return the rendered page. Rendering may take tens of milliseconds, so this method must
+        not be called in the event loop."""
         form = negotiate(accept)
         with self._one_at_a_time:
             page = self.cached(accept)
@@ -217,14 +217,14 @@ class Exposition:
             return page
 
     def cached(self, accept: str) -> RenderedPage | None:
-        """Return the page of the latest tick if it is already rendered; never blocks."""
+        """Return the page of the latest tick if it has been rendered; never blocks."""
         page = self._pages.get(negotiate(accept).content_type)
         if page is None or page.tick != self._latest().tick or self.now() - page.at > LONGEST:
             return None
         return page
 
     def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
-        """Return the exposition of a snapshot at a time (monotonic seconds)."""
+        """Return the exposition of a snapshot at time `at` (monotonic seconds)."""
         lines = self._lines.setdefault(form.content_type, ExpositionLines(form is OPEN))
         families = by_metric(snapshot.samples(at))
         if not self._per_link():
@@ -236,10 +236,10 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Record the first tick: counters that are above 0 in it did not start afterwards."""
+        """Record the first tick: counters above 0 in the first tick are not new series."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 
     def answered(self, client: str) -> None:
-        """Count a response to a client, which is identified by its address and user agent."""
+        """Count a response to a client, identified by its address and user agent."""
         self._default.answered(client)

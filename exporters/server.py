@@ -1,4 +1,4 @@
-"""The HTTP server: aiohttp's runner on sockets that limit the number of connections per client."""
+"""The HTTP server: aiohttp's runner, with sockets that limit the connections of each client."""
 
 import asyncio
 import gc
@@ -21,21 +21,21 @@ from agent.ranges import is_loopback
 from exporters.access_control import client_of
 from exporters.http import SOFTWARE
 
-if TYPE_CHECKING:  # not loaded without TLS
+if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext
 
 OF_ONE_CLIENT, OF_ALL = 64, 256
-"""Maximum number of connections per client and in total. A further connection closes the oldest
-connection of its client or of the client with the most connections. A client that does not read its
-response may hold half a megabyte per connection. The agent may open 1,024 files, and every local
-user can use all addresses of 127.0.0.0/8."""
+"""Maximum number of connections per client and in total. Any further connection closes the oldest
+connection of its client or of the client with the most connections. A client that does not read a
+response may occupy half a megabyte per connection. The agent may open 1,024 files, and every local
+user can use all addresses in 127.0.0.0/8."""
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
-"""SO_LINGER value with which the kernel discards unsent data."""
+"""SO_LINGER value for which the kernel discards unsent data."""
 
 
 class Listener(socket.socket):
-    """A listening socket that limits connections, because asyncio and aiohttp do not."""
+    """A listening socket that limits connections, as neither asyncio nor aiohttp does."""
 
     def __init__(self, listening: socket.socket) -> None:
         """Replace `listening`."""
@@ -67,7 +67,7 @@ class Listener(socket.socket):
 
 
 def _cut(channel: socket.socket) -> None:
-    """Shut down a connection in any state; its transport then closes the socket."""
+    """Shut down a connection in any state; the transport then closes the socket."""
     with suppress(OSError):
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
         channel.shutdown(socket.SHUT_RDWR)
@@ -81,28 +81,28 @@ REQUESTS.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1],
 
 SEND_BUFFER = 64 * 1024  # bytes per connection; the kernel's default is ten times larger
 BACKLOG = 128
-SHUTDOWN_TIMEOUT = 0.25  # s for requests in progress to complete at shutdown
+SHUTDOWN_TIMEOUT = 0.25  # s for requests in progress to complete on shutdown
 TLS_BUFFER = 16 * 1024  # bytes per connection; asyncio's default is 16 times larger
-LINGER = 1.0  # s for which the body of a rejected request is still read
-KEEP_ALIVE = 75.0  # s: longer than any usual scrape interval
+LINGER = 1.0  # s for which the rest of a rejected request is read
+KEEP_ALIVE = 75.0  # s, longer than any usual scrape interval
 
 NO_SUCH_FAMILY = frozenset({EAFNOSUPPORT, EADDRNOTAVAIL})
 
-# aiohttp responds to malformed requests itself and would reveal the Python version.
+# aiohttp itself responds to malformed requests, and would reveal the version of Python.
 web_response.SERVER_SOFTWARE = SOFTWARE  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True, eq=False)
 class Server:
-    """A listening server; `cleanup` stops it."""
+    """A server that is listening; `cleanup` stops it."""
 
     runner: web.AppRunner
     listeners: Sequence[Listener]
 
     @property
     def addresses(self) -> list[Any]:
-        """Addresses on which the server listens, as reported by the kernel: (host, port, ...); all
-        have the same port."""
+        """Addresses on which the server listens, as returned by the kernel: (host, port, ...). All
+        of them have the same port."""
         return self.runner.addresses
 
     @property
@@ -114,7 +114,7 @@ class Server:
         return all(is_loopback(address[0]) for address in self.addresses)
 
     async def cleanup(self) -> None:
-        """Shut down within a second, even if a client does not read its response."""
+        """Shut down within a second, even if clients do not read their responses."""
         loop = asyncio.get_running_loop()
         cuts = [loop.call_later(SHUTDOWN_TIMEOUT, one.cut) for one in self.listeners]
         await self.runner.cleanup()
@@ -125,8 +125,8 @@ class Server:
 async def serve(
     app: web.Application, host: str, port: int, *, context: "SSLContext | None" = None
 ) -> Server:
-    """Listen on every address of the host at the same port; the caller stops the server with
-    `cleanup()`. Raises OSError if listening fails."""
+    """Listen on all addresses of the host, with the same port; the caller stops the server with
+    `cleanup()`. Raise OSError if listening fails."""
     if context:
         from asyncio.sslproto import SSLProtocol
 
@@ -152,9 +152,9 @@ async def serve(
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """Return a bound socket for each address of the host; "" means all IPv4 and IPv6 addresses. All
-    sockets share a port, and port 0 selects a free port. An address family that this machine lacks
-    is skipped if another is available."""
+    """Return a bound socket for each address of the host; "" stands for all IPv4 and IPv6
+    addresses. All sockets have the same port; for port 0, a free port is chosen. If this machine
+    lacks an address family, that family is skipped, unless no other family is available."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV
     )
@@ -165,7 +165,7 @@ async def _bound(host: str, port: int) -> list[socket.socket]:
         try:
             one = socket.create_server((address, same, *rest), family=family, backlog=BACKLOG)
         except OSError as error:
-            failure = OSError(error.errno, os.strerror(error.errno or 0))  # without the address
+            failure = OSError(error.errno, os.strerror(error.errno or 0))  # omits the address
             if error.errno in NO_SUCH_FAMILY:
                 continue
             for other in opened:

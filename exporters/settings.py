@@ -1,5 +1,5 @@
 """Settings of the HTTP server: address, access control, DCGM names, and the series in `/metrics`.
-The page, the API, and the diagnosis always have all series."""
+All series are always available to the page, the API, and the diagnosis."""
 
 import ipaddress
 import re
@@ -17,7 +17,7 @@ Families = Mapping[str, list[Sample]]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT` or `[IPV6]:PORT`; host "" means all addresses. Raises ValueError."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`; host "" stands for all addresses. Raise ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)
@@ -40,8 +40,8 @@ Hosts = Annotated[
 
 
 class HttpConfig(Section, frozen=True):
-    """`listen` is HOST:PORT, `web_config_file` is a file with TLS settings and passwords or empty,
-    and `allowed_hosts` lists names that are accepted on loopback in addition to localhost."""
+    """`listen` is HOST:PORT, `web_config_file` is a file with TLS settings and passwords (or
+    empty), and `allowed_hosts` contains names that are accepted on loopback, besides localhost."""
 
     table = ""
     at_start = ("listen", "web_config_file")
@@ -61,7 +61,7 @@ class HttpConfig(Section, frozen=True):
 
 
 class DcgmConfig(Section, frozen=True):
-    """Whether `/metrics/dcgm` is enabled, and which names it uses."""
+    """Whether `/metrics/dcgm` is enabled, and the names that it uses."""
 
     table = "dcgm"
 
@@ -70,7 +70,7 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Whether to export traffic and limits of individual NVLinks, in addition to the totals."""
+    """Whether to export traffic and limits of individual NVLinks in addition to totals."""
 
     table = "nvlink"
 
@@ -78,8 +78,8 @@ class NvlinkConfig(Section, frozen=True):
 
 
 class MetricsConfig(Section, frozen=True):
-    """Contents of `/metrics`: `set` selects all series or the default set, families that match a
-    `keep` pattern are added in full, and families that match a `drop` pattern are removed."""
+    """Contents of `/metrics`: `set` selects all series or the default set; families that match a
+    pattern in `keep` are added in full, and families that match a pattern in `drop` are removed."""
 
     table = "metrics"
 
@@ -96,7 +96,7 @@ class MetricsConfig(Section, frozen=True):
                     )
 
     def of(self, full: Families, default: Callable[[], Families]) -> Families:
-        """Return the families to export, chosen from all families and the default set."""
+        """Return the families to export, selected from all families and the default set."""
         found = full if self.set == "full" else default()
         if self.keep and found is not full:
             kept = {name: its for name, its in full.items() if _matches(self.keep, name)}

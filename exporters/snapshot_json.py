@@ -30,8 +30,8 @@ SOURCE_KEYS = {
 
 @dataclass(slots=True)
 class DeviceEntries:
-    """All values and absences of a GPU, or of the host, whose `uuid` is empty. The newer of two
-    samples of a series wins."""
+    """All values and absences of a GPU or, with an empty `uuid`, of the host. Of two samples of the
+    same series, the newer is used."""
 
     uuid: str = ""
     gpu: str = ""
@@ -44,7 +44,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, *without: str) -> Document:
-    """Return the entries by metric name, as a list if a device may have several entries."""
+    """Return the entries by metric name, in a list if a device can have several entries."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone and name not in without:
@@ -55,8 +55,8 @@ def document_of(kept: Kept, *without: str) -> Document:
 
 
 def document(snapshot: Snapshot, now: float) -> Document:
-    """Return all data that is fresh at `now` (monotonic seconds), sorted; values that JSON cannot
-    represent are omitted."""
+    """Return all data that is fresh at time `now` (monotonic seconds), sorted. Values that JSON
+    cannot represent are omitted."""
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())
     verdicts = verdicts_of(snapshot, now)
@@ -91,7 +91,7 @@ def instant(wall: float) -> str:
 
 
 def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
-    """Return the verdict of each GPU by UUID: start time, text, and underlying values."""
+    """Return the verdict of each GPU by UUID: start time, text, and supporting values."""
     if now - snapshot.at > LONGEST:
         return {}
     return {
@@ -104,8 +104,8 @@ def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
 
 
 def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
-    """Return samples and absences by UUID, with "" for the host. A GPU has the index of its latest
-    reading, and an absence has the labels that are known."""
+    """Return samples and absences by UUID, with "" for the host. The index of a GPU is from its
+    latest reading; an absence has only the labels that are known."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}
@@ -141,7 +141,7 @@ def sources_of(samples: SampleStore) -> list[Document]:
 
 
 def fact_document(fact: Fact) -> Document:
-    """Return a fact as a sentence, with the figures that decided it and their limits."""
+    """Return a fact as a sentence, with the figures that led to it and their limits."""
     return {
         "kind": fact.kind.value,
         "sentence": fact_text(fact),
@@ -155,9 +155,8 @@ def fact_document(fact: Fact) -> Document:
 
 
 def verdict_document(verdict: Verdict, now: float) -> Document:
-    """Return a verdict as text, with its age at `now` (s), the recommended action, and the
-    underlying values: shares of the last ten seconds by `state/cause` and facts with their
-    figures."""
+    """Return a verdict as text, its age at `now` (s), the recommended action, and the supporting
+    values: shares of the last ten seconds by `state/cause`, and facts with their figures."""
     summary = SUMMARIES[verdict.pair]
     evidence = [fact_text(fact) for fact in verdict.evidence]
     return {

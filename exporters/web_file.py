@@ -1,8 +1,8 @@
-"""The web configuration: TLS and passwords in the YAML format shared by Prometheus exporters
+"""The web configuration: TLS and passwords, in the YAML format that Prometheus exporters share
 (exporter-toolkit). Unknown keys are rejected, never ignored.
 
-A separate thread watches the files, so that a hanging file system delays neither requests nor the
-agent's shutdown.
+A separate thread monitors the files, so that a file system that hangs does not delay requests or
+the agent's shutdown.
 """
 
 import logging
@@ -20,14 +20,14 @@ from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
 from exporters.access_control import require_bcrypt
 
-if TYPE_CHECKING:  # not loaded without TLS
+if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext, SSLObject
 
 log = logging.getLogger(__name__)
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
-"""Bcrypt hash: cost, 22 characters of salt (the last holds two bits), and 31 characters of hash. A
-check at cost 14 takes about a second of CPU time, and each cost step doubles it."""
+"""Bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters of hash. A
+check with cost 14 takes about a second of CPU time, which doubles with each cost step."""
 
 Hash = Annotated[
     str,
@@ -41,7 +41,7 @@ File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """`tls_server_config`. Paths are absolute or relative to the web configuration file."""
+    """`tls_server_config`. Paths are absolute, or relative to the web configuration file."""
 
     cert_file: File
     key_file: File
@@ -49,16 +49,16 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The web configuration file; without TLS it is HTTP, without users there are no passwords."""
+    """The web configuration file. TLS and passwords are only used if they are configured."""
 
     tls_server_config: Tls | None = None
     basic_auth_users: dict[str, Hash] | None = None
 
 
 def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
-    """Return the configuration in a file and the guards that the file sets or explicitly empties
-    with `{}`. Raises ConfigError, which never includes the possibly secret file contents.
-    Certificates are not checked here."""
+    """Return the configuration in a file, and the guards that the file configures or explicitly
+    disables with `{}`. Raise ConfigError, which never contains the possibly secret contents of the
+    file. Certificates are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
@@ -79,7 +79,7 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
 
 
 def check_keys(root: Any) -> None:
-    """Raise Mismatch if a key appears twice: YAML would use the last value, possibly `{}`."""
+    """Raise Mismatch if a key is duplicated, because YAML uses the last value, possibly `{}`."""
     inside = [value for _, value in root.value] if root and root.id == "mapping" else []
     for node in (one for one in (root, *inside) if one and one.id == "mapping"):
         if len({key.value for key, _ in node.value}) < len(node.value):
@@ -87,15 +87,15 @@ def check_keys(root: Any) -> None:
 
 
 def context_of(certificate: str, key: str, *, least: str = "TLS12") -> "SSLContext":
-    """Return a TLS server context loaded from regular files; raises ConfigError."""
+    """Return a TLS server context for a certificate file and a key file; raise ConfigError."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion[least.replace("TLS1", "TLSv1_")]
     try:
-        # Without a password callback, OpenSSL would prompt for a password on the terminal.
+        # Without a password callback, OpenSSL would ask for a password on the terminal.
         context.load_cert_chain(certificate, key, password=lambda: "")
-    except (OSError, ValueError) as error:  # reason only, without C source lines
+    except (OSError, ValueError) as error:  # only the reason, without C source lines
         why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         reason = str(why).replace("_", " ").lower()
         what = f"{certificate} and {key}: are not a certificate with its key: {reason}"
@@ -104,11 +104,11 @@ def context_of(certificate: str, key: str, *, least: str = "TLS12") -> "SSLConte
 
 
 def end_of(certificate: str) -> float | None:
-    """Return the expiry time of the first certificate in a file (s since the epoch)."""
+    """Return the expiry time of the first certificate in a file, in seconds since the epoch."""
     import ssl
 
     try:
-        # The only certificate parser in the standard library; CPython's own tests use it.
+        # The only certificate parser in the standard library, used in CPython's own tests.
         found = ssl._ssl._test_decode_cert(certificate)  # type: ignore[attr-defined] # noqa: SLF001
         return float(ssl.cert_time_to_seconds(found["notAfter"]))
     except (OSError, ValueError, KeyError):
@@ -116,12 +116,12 @@ def end_of(certificate: str) -> float | None:
 
 
 POLL_INTERVAL = 1.0
-"""Seconds between two readings of the files, which are small and compared in full."""
+"""Seconds between two reads of the files, which are small and compared as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """A loaded web configuration: file contents by path, users with hashes, and TLS context."""
+    """A loaded web configuration: file contents by path, hashes by user, and TLS context."""
 
     path: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -136,13 +136,13 @@ class Web:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether connections are encrypted or a password is required."""
+        """Whether connections are encrypted or passwords are required."""
         return self.context is not None or bool(self.users)
 
 
 def load(path: str) -> Web:
-    """Load the file and its certificates; raises ConfigError. No path means plain HTTP without
-    users."""
+    """Load the file and its certificates; raise ConfigError. Without a path, the result is plain
+    HTTP without users."""
     if not path:
         return Web()
     files = {path: content(path)}
@@ -158,18 +158,18 @@ def load(path: str) -> Web:
 
 
 def check_guards(web: Web, before: Web) -> None:
-    """Raise ConfigError if a guard of `before` is missing and the file does not explicitly empty
-    it, because the file may be truncated by an interrupted write."""
+    """Raise ConfigError if a guard in `before` is missing and the file does not explicitly disable
+    it, because an interrupted write may have truncated the file."""
     for key in (key for key, held in before.guards.items() if held and key not in web.said):
         end = "{} for no users" if key == GUARDS[1] else "a restart without it"
         raise ConfigError(f"{web.path}: {key} is gone, expected it, or {end}")
 
 
 def content(file: str) -> bytes:
-    """Return the contents of a file; raises ConfigError."""
+    """Return the contents of a file; raise ConfigError."""
     try:
         return Path(file).read_bytes()
-    except (OSError, ValueError) as error:  # a NUL or an incomplete character
+    except (OSError, ValueError) as error:  # a NUL or an incomplete character in the path
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{file}: cannot be read: {why}") from error
 
@@ -177,21 +177,21 @@ def content(file: str) -> bytes:
 class WebFile:
     """Keeps the latest valid configuration; `now` applies to new connections.
 
-    Whether TLS is served is decided at startup; all other settings follow the file.
+    Whether TLS is used is determined at startup; all other settings follow the files.
     """
 
     def __init__(self, path: str = "") -> None:
-        """Raise ConfigError on failure, because at startup there is no earlier configuration."""
+        """Raise ConfigError on failure, because at startup no earlier configuration exists."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
         if path and not self.now.said:
             log.warning(LogEvent("no_guard", file=path, expected=" or ".join(GUARDS)))
-        self._error = ""  # the error in the current files
+        self._error = ""  # the error in the files at present
         self._end = Event()
         self.context = self.now.context  # to listen with
-        if self.context:  # renewed certificates take effect at the next handshake
+        if self.context:  # renewed certificates apply to new handshakes
             self.context.sni_callback = self._newest
 
     def _newest(self, connection: "SSLObject", _name: str | None, _: "SSLContext") -> None:
@@ -210,14 +210,14 @@ class WebFile:
         self._end.set()
 
     def poll(self) -> None:
-        """Load the files if they have changed."""
+        """Load the files if they have been modified."""
         before, web, wrong = self.now, self.now, ""
         try:
             if not self.good or {file: content(file) for file in before.files} != before.files:
                 loaded = load(before.path)
                 check_guards(loaded, before)
                 web = loaded
-        except Exception as error:  # on any error, the agent keeps the previous configuration
+        except Exception as error:  # on any error, the previous configuration is kept
             wrong = str(error) if isinstance(error, BadInput) else repr(error)
         if web is not before:
             self._take(web)

@@ -1,4 +1,4 @@
-"""Atomic file writes: a temporary file in the same directory is renamed to the target."""
+"""Atomic writes: a temporary file in the same directory is renamed to the target file."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ Beside = tuple[os.stat_result | None, Path, BufferedWriter]
 
 @contextmanager
 def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
-    """Create a temporary file beside the target and remove it at the end."""
+    """Create a temporary file in the directory of the target, and remove it at the end."""
     if str(path) == "-":
         raise BadInput("- stands for no file here, expected the name of a file")
     try:
@@ -36,15 +36,15 @@ def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
 
 
 def check_target(path: Path) -> os.stat_result | None:
-    """Return the status of the file that a write to `path` would replace, or None if there is none;
-    raises BadInput if the file cannot be written."""
+    """Return the status of the file that writing to `path` would replace, or None if there is none.
+    Raise BadInput if the file cannot be written."""
     with _beside(path) as (found, _, _):
         return found
 
 
 def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
-    """Write `content` to `path`, creating parent directories if `make` is true; on failure nothing
-    changes. A symbolic link is rejected, and its target is never written.
+    """Write `content` to `path`, and create parent directories if `make` is true. On failure, the
+    file is unchanged. Symbolic links are rejected, so that their targets are never written.
 
     Raises BadInput with a message.
     """

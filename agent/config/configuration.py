@@ -1,6 +1,6 @@
-"""The configuration: a TOML file, then the environment, then flags. Unknown keys are errors.
+"""The configuration: a TOML file, the environment, and flags. Unknown keys are errors.
 
-Packages declare their own sections; `deploy/config.toml` is the commented example.
+Packages declare their own sections; `deploy/config.toml` is an example with comments.
 """
 
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
 ANY_NAME = "NAME"
-"""Placeholder in a key for the name of any table below the section's table: `alerts.NAME`."""
+"""Placeholder in a key for the name of a table inside the section's table: `alerts.NAME`."""
 
 Sections = Sequence[type[Section]]
 Entry = tuple[str, Any, str]
@@ -30,7 +30,7 @@ Entry = tuple[str, Any, str]
 
 
 class ConfigError(BadInput):
-    """A configuration error; its message states the origin, the key, and the expected value."""
+    """A configuration error; the message contains the origin, the key, and the expected value."""
 
 
 def load(
@@ -39,10 +39,10 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings from a file (if any), the environment, and flags (unless None); the last
-    wins.
+    """Return the settings from a file (if any), the environment, and flags (unless None), each of
+    which overrides the previous ones.
 
-    Raises ConfigError with a message that states the origin, the key, and the expected value.
+    Raises ConfigError with a message that contains the origin, the key, and the expected value.
     """
     keys = keys_of(sections)
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
@@ -64,21 +64,21 @@ def load(
                 value, field.type, key.removesuffix(f".{ANY_NAME}"), strict=not text
             )
         except Mismatch as wrong:
-            named = "--" if where == f"--{key}" else f"{where}: "  # the flag's name is the key
+            named = "--" if where == f"--{key}" else f"{where}: "  # the name of a flag is the key
             raise ConfigError(f"{named}{wrong}") from wrong
         places[section] = where
     made = []
     for section, given in values.items():
         try:
             made.append(section(**given))
-        except Mismatch as wrong:  # concerns several keys; reported for the origin of the last
+        except Mismatch as wrong:  # about several keys, with the origin of the last key
             table = f"{section.table}." if section.table else ""
             raise ConfigError(f"{places[section]}: {table}{wrong}") from wrong
     return Settings(*made, FileKeys(frozenset(key for key, *_ in in_file)))
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
-    """Return every key, prefixed with its table and a dot, with its section and field."""
+    """Return every key, with its table as a prefix, and the section and field of the key."""
     return {
         ".".join(
             filter(
@@ -119,8 +119,8 @@ def _in_file(
 
 
 def _check_places(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> None:
-    """Raise ConfigError for a key that was appended to the wrong section, or whose section is still
-    a comment."""
+    """Raise ConfigError for a key that was added to the wrong section, or whose section is still
+    commented out."""
     for place, table in _tables(content):
         section = place.strip("[]")
         for name in (name for name in table if f"{section}.{name}" not in keys):
@@ -134,7 +134,7 @@ def _check_places(content: Mapping[str, Any], keys: Mapping[str, Any], path: str
 
 
 def _tables(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each table below the top level with its header."""
+    """Yield each table below the top level, and its header."""
     for name, value in content.items():
         named = [(f"[[{name}]]", one) for one in value] if isinstance(value, list) else []
         if isinstance(value, dict):
@@ -147,14 +147,14 @@ def _in_environment(
 ) -> Iterator[Entry]:
     for key in (*sorted(retired), *keys):
         name = ENVIRONMENT_PREFIX + key.replace(".", "_").upper()
-        if name in environment and not key.endswith(f".{ANY_NAME}"):  # a table, only for files
+        if name in environment and not key.endswith(f".{ANY_NAME}"):  # tables are for files only
             if key in keys and get_origin(keys[key][1].type) is tuple:
                 raise ConfigError(f"{name}: {key} is a list, which only a file can give")
             yield key, environment[name], name
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the contents of a TOML file; raises ConfigError."""
+    """Return the contents of a TOML file; raise ConfigError."""
     try:
         text = in_time(path.read_bytes).decode("utf-8-sig")
         content = tomllib.loads(text)
@@ -163,7 +163,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(message) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text, expected a TOML file") from error
-    except (ValueError, RecursionError) as error:  # TOML errors or Python's limits
+    except (ValueError, RecursionError) as error:  # TOML errors, or limits of Python
         why = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not valid TOML: {why}, expected a TOML file") from error
     if not text.strip():

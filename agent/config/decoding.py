@@ -1,6 +1,6 @@
-"""Decoding of user-written values by msgspec. Errors state the key and the description of the
-expected type: a `Meta(description=...)`, a `TextCheck`, the values of a Literal, or the keys of a
-Struct."""
+"""Decoding of values written by users, with msgspec. Errors contain the key and a description of
+the expected type: a `Meta(description=...)`, a `TextCheck`, the values of a Literal, or the keys of
+a Struct."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ T = TypeVar("T")
 Share = Annotated[float, msgspec.Meta(gt=0, le=1, description="a number above 0 and at most 1")]
 
 LETTERS = 60
-"""Maximum number of characters of a value or key that a message shows."""
+"""Maximum number of characters of a value or key in a message."""
 
 
 class Mismatch(ValueError):
-    """Error in the value of a (dotted) key; the message describes it."""
+    """An error in the value of a (dotted) key; the message describes the error."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
@@ -27,10 +27,10 @@ class Mismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TextCheck:
-    """Condition for a string, given as an annotation of a key's type: `Annotated[str,
-    TextCheck(is_url, "a URL")]`.
+    """A condition for a string, as an annotation of a key's type: `Annotated[str, TextCheck(is_url,
+    "a URL")]`.
 
-    `holds` may also raise ValueError for an invalid string.
+    For an invalid string, `holds` returns false or raises ValueError.
     """
 
     holds: Callable[[str], bool]
@@ -47,12 +47,12 @@ class TextCheck:
 
 
 def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> T:
-    """Return `value` from a TOML or YAML parser as a `kind`; without `strict`, also convert
-    strings.
+    """Return `value`, as parsed from TOML or YAML, as a `kind`; if `strict` is false, convert
+    strings as well.
 
     Raises Mismatch for the first invalid value; `key` is the name of `value`.
     """
-    if get_origin(kind) is dict and isinstance(value, dict):  # msgspec omits a mapping's key
+    if get_origin(kind) is dict and isinstance(value, dict):  # msgspec omits the keys of mappings
         inner = get_args(kind)[1]
         parts = {name: decode(part, inner, f"{key}.{name}") for name, part in value.items()}
         return cast("T", parts)
@@ -63,7 +63,7 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
         place = place.removesuffix("`")
         words = "" if isinstance(error.__cause__, Mismatch) else _expected(kind, place)
         why = " ".join(message.split())
-        if len(why) > 4 * LETTERS:  # msgspec quotes an unknown word whole
+        if len(why) > 4 * LETTERS:  # msgspec quotes an unknown word as a whole
             why = f"{why[: 4 * LETTERS]}..."
         why = f"{why[:1].lower()}{why[1:]}{f' ({words})' if words else ''}"
         raise Mismatch(f"{key}{place}".removeprefix("."), why) from error
@@ -73,7 +73,7 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
 
 
 def _pattern(_: Any, value: Any) -> re.Pattern[str]:
-    """Compile a pattern, the only type here that msgspec does not support."""
+    """Compile a regular expression, the only type used here that msgspec does not support."""
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError, TypeError) as error:
@@ -81,7 +81,7 @@ def _pattern(_: Any, value: Any) -> re.Pattern[str]:
 
 
 def _expected(kind: Any, place: str) -> str:
-    """Return the description of the type at a path below `kind`, such as `.bolts[0].size`."""
+    """Return the description of the type at a path inside `kind`, such as `.bolts[0].size`."""
     for name in re.findall(r"\.(\w+)|\[", place):
         kind = _bare(kind)
         kind = fields_of(kind)[name].type if name else get_args(kind)[get_origin(kind) is dict]
@@ -96,7 +96,7 @@ def _expected(kind: Any, place: str) -> str:
 
 
 def _bare(kind: Any) -> Any:
-    """Return the type without annotations and without None."""
+    """Return a type without its annotations and without None."""
     while get_origin(kind) is Annotated or type(None) in get_args(kind):
         kind = get_args(kind)[0]
     return kind
@@ -113,7 +113,7 @@ def unknown(key: Any, known: Any) -> Mismatch:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a short string on a single line."""
+    """Return a value as a short string in a single line."""
     try:
         text = repr(value)
     except ValueError:  # Python does not print integers of more than 4300 digits

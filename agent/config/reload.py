@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Reload:
-    """Reloads the settings on request; `good` is true if the last reload succeeded.
+    """Reloads the settings on request; `good` is true if the last reload was successful.
 
-    `read` runs on a thread because it reads files. It raises BadInput and has no side effects.
-    `follow` is called with the new settings once they are in force, and the context `under_way` is
-    entered during a reload.
+    `read` runs on a thread, because it reads files. It raises BadInput and has no side effects.
+    `follow` is called with the new settings when they are in effect, and the context manager
+    `under_way` is entered during a reload.
     """
 
     configuration: Configuration
@@ -36,7 +36,7 @@ class Reload:
         self._asked.set()
 
     async def run(self) -> None:
-        """Reload on each request, forever."""
+        """Wait for requests forever, and reload on each request."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -44,7 +44,7 @@ class Reload:
                 await self.reload()
 
     async def reload(self) -> None:
-        """Put the new settings in force, or keep the old settings and log the reason."""
+        """Apply the new settings, or keep the previous settings and log the reason."""
         try:
             settings = await asyncio.to_thread(self.read)
             settings.check_guards(self.configuration.current)
@@ -52,7 +52,7 @@ class Reload:
                 log.warning(LogEvent("needs_a_restart", key=key, in_force=str(old), new=str(new)))
             self.configuration.current = settings
             self.follow(settings)
-        except Exception as error:  # the agent continues with the settings in force
+        except Exception as error:  # the agent continues with the previous settings
             why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
             log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
             self.good = False

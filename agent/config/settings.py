@@ -1,5 +1,5 @@
-"""The settings in force. Users of a setting, on any thread, read `configuration.current` each time
-and keep no copy, because a reload replaces the settings as a whole."""
+"""The current settings. Code that uses a setting, on any thread, reads `configuration.current` each
+time and keeps no copy, because a reload replaces the settings as a whole."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings of a package: each field is a key with its expected type and default value.
+    """Settings of a package. Each field is a key, with its expected type and its default value.
 
-    `table` is the TOML table of the keys, empty for the top level; sections may share a table.
-    `at_start` lists keys whose changes require a restart, `guards` keys that stay in force if a
-    reload no longer contains them, and `retired` keys that no longer have an effect. `subtables`
-    names the field that receives all tables with other names below `table`.
+    `table` is the TOML table of the keys, or empty for the top level; sections may share a table.
+    `at_start` contains keys whose changes require a restart, `guards` contains keys that remain in
+    effect if a reload no longer contains them, and `retired` contains keys without any effect.
+    `subtables` is the name of the field for all tables with other names inside `table`.
     """
 
     table: ClassVar[str]
@@ -30,7 +30,7 @@ class Section(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileKeys:
-    """The keys that the configuration file contains."""
+    """The keys in the configuration file."""
 
     names: frozenset[str] = frozenset()
 
@@ -38,8 +38,8 @@ class FileKeys:
 class Settings:
     """An immutable configuration: `settings[DiskConfig].ignore`.
 
-    Sections that were not given have their defaults. A configuration may also hold an object that
-    is derived from sections and costly to create (the system), looked up by its type.
+    Sections that were not given have default values. A configuration may also contain an object
+    that is derived from sections and expensive to create (the system), by its type.
     """
 
     __slots__ = ("_values",)
@@ -54,11 +54,11 @@ class Settings:
         return cast("T", value)
 
     def including(self, *values: object) -> "Settings":
-        """Return a copy of the settings in which the values replace those of the same types."""
+        """Return a copy of the settings in which `values` replace values of the same types."""
         return Settings(*self._values.values(), *values)
 
     def needing_restart(self, before: "Settings") -> Iterator[tuple[str, Any, Any]]:
-        """Yield the keys whose changes require a restart: name, old value, and new value."""
+        """Yield the keys that changed and require a restart: name, old value, and new value."""
         for kind in {**before.sections, **self.sections}:
             for name in kind.at_start:
                 old, new = getattr(before[kind], name), getattr(self[kind], name)
@@ -66,8 +66,8 @@ class Settings:
                     yield f"{kind.table}.{name}" if kind.table else name, old, new
 
     def check_guards(self, before: "Settings") -> None:
-        """Raise BadInput if the file lost all keys, or a guard of `before` without an explicit
-        empty value, because its writer may have been interrupted."""
+        """Raise BadInput if the file has no keys any more, or lacks a guard of `before` that is not
+        explicitly empty, because writing the file may have been interrupted."""
         here = self[FileKeys].names
         if before[FileKeys].names and not here:
             raise BadInput("the configuration has no key any more; a restart takes the defaults")
@@ -84,6 +84,6 @@ class Settings:
 
 @dataclass(slots=True, eq=False)
 class Configuration:
-    """Holds the settings in force."""
+    """Contains the current settings."""
 
     current: Settings = field(default_factory=Settings)

@@ -1,1 +1,1 @@
-"""Recordings: the raw responses of a machine, recorded with masks and replayed anywhere."""
+"""Recordings: raw responses of a machine, recorded with masks, which can be replayed anywhere."""

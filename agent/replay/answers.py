@@ -1,10 +1,10 @@
-"""Backend responses encoded as JSON and decoded (values, structures, refusals, and GPU handles),
-and the writer of recordings, which accepts responses from several threads and stores changes.
+"""Encoding of responses as JSON and decoding (values, structures, refusals, and GPU handles), and
+the writer of recordings, which accepts responses from several threads and stores changes.
 
-A refusal is an object with a single key: `error` (NVML's code), `mismatch`, or `errno`. Every other
-object with a single key is a structure named in `REBUILD`. A frame holds the responses of a tick.
-It ends after `SILENCE` without calls, after `SPAN`, or when a query gets a second, different
-response.
+A refusal is an object with a single key: `error` (an NVML error code), `mismatch`, or `errno`. Any
+other object with a single key is a structure named in `REBUILD`. A frame contains the responses of
+a tick. It ends after `SILENCE` without calls, after `SPAN`, or when the response to a query differs
+from an earlier response in the frame.
 """
 
 import ctypes
@@ -34,9 +34,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
-"""Maximum unpacked size of a recording in bytes, about two hours of eight GPUs; longer recordings
-are neither written nor read. A real recording takes four to seven times as much memory when
-replayed."""
+"""Maximum size in bytes of an uncompressed recording, enough for eight GPUs for about two hours;
+longer recordings are neither written nor read. A real recording requires four to seven times as
+much memory when it is replayed."""
 
 DEEPEST = 20
 WIDEST = 2**64
@@ -49,28 +49,28 @@ UNTAPED = {
     "nvmlDeviceGetGpuFabricInfo": "the fabric, with the UUID of its cluster",
     "nvmlEventSetCreate": "events, which no one asks for",
 }
-"""Functions that are not recorded; during recording and replay the library appears not to have
-them."""
+"""Functions that are not recorded. During recording and replay, the library seems to lack these
+functions."""
 
 MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-"""Member of NVML's value union by value type."""
+"""Member of NVML's value union, by value type."""
 
 
 class TapeError(BadInput):
-    """Raised if a file cannot be replayed; the message states the file and the reason."""
+    """Raised if a file cannot be replayed; the message contains the file and the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """A GPU handle; `real` is the library's own handle, which is absent during replay."""
+    """A GPU handle; `real` is the library's own handle, which does not exist during replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def identity(pointer: Any) -> int:
-    """Return a key that distinguishes opaque NVML pointers: the address, or the ID of the object if
-    it has no address."""
+    """Return a key that distinguishes opaque NVML pointers: the address, or the object ID if there
+    is no address."""
     try:
         return ctypes.addressof(pointer.contents)
     except (AttributeError, TypeError, ValueError):
@@ -78,15 +78,15 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """Return `name(arguments)` with GPU indices, numbers, and strings; other arguments are
-    omitted."""
+    """Return `name(arguments)` with GPU indices, numbers, and strings as arguments; all other
+    arguments are omitted."""
     values = [*args, *(keywords or {}).values()]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
 
 
 def psutil_key(name: str, options: Mapping[str, Any]) -> str:
-    """Return the key of a psutil call. `nowrap` is omitted because it applied during recording."""
+    """Return the key of a psutil call, without `nowrap`, which was applied during recording."""
     return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 
@@ -97,15 +97,15 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
 
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
-    """Return `GPU,metric` for each metric of a request. The second request per second, which covers
-    a window of 100 ms, gets the suffix `,again`: its length differs from the length in `asked`."""
+    """Return `GPU,metric` for each metric of a request. The second request in a second, for a 100
+    ms window, has the suffix `,again`: its length differs from the length stored in `asked`."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 
 
 def union_member(value_type: int) -> str:
-    """Return the name of the union member. Integers use a 64-bit member, because some drivers
-    report the wrong type."""
+    """Return the name of the union member. For integers, it is a 64-bit member, because some
+    drivers report an incorrect type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 
 
@@ -127,7 +127,7 @@ def _encode_all(values: Mapping[Any, Any]) -> Json:
 
 
 def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
-    """Return a response as JSON; raises TypeError for an object without attributes."""
+    """Return a response as JSON; raise TypeError for an object without attributes."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -157,8 +157,8 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def decode(answer: Json, depth: int = 0) -> Any:
-    """Return the response in the form that callers expect; raises ValueError for invalid
-    contents."""
+    """Return the response in the form that callers expect; raise ValueError if its content is
+    invalid."""
     if depth > DEEPEST:
         raise ValueError(f"an answer is nested deeper than {DEEPEST}")
     if isinstance(answer, list):
@@ -206,7 +206,7 @@ def refuse(answer: Json, what: str) -> NoReturn:
 
 @dataclasses.dataclass(slots=True)
 class AnswerSeries:
-    """All responses to a query, each with the time (ms) from which it applies."""
+    """All responses to a query, and the time (ms) from which each of them applies."""
 
     times: list[int] = dataclasses.field(default_factory=list)
     answers: list[Json] = dataclasses.field(default_factory=list)
@@ -217,17 +217,17 @@ class AnswerSeries:
 
 @dataclasses.dataclass(slots=True)
 class TapedBuffer:
-    """A sample buffer: the recording time (ms), timestamp (us), and value of each sample."""
+    """A sample buffer: the time of recording (ms), timestamp (us), and value of each sample."""
 
     kind: int = 0
     taped: list[int] = dataclasses.field(default_factory=list)
     stamps: list[int] = dataclasses.field(default_factory=list)
     values: list[int | float] = dataclasses.field(default_factory=list)
-    _delay: int | None = None  # us from a sample's timestamp to its availability
+    _delay: int | None = None  # us between a sample's timestamp and its availability
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add a batch recorded at `at`; raises ValueError unless all samples are in chronological
-        order."""
+        """Add a batch recorded at time `at`; raise ValueError if the samples are not in
+        chronological order."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
             raise ValueError("samples are not in the order of time")
@@ -237,8 +237,8 @@ class TapedBuffer:
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Return the samples after `last_seen` that the driver had by `now`, even if the recorded
-        agent requested them later, so that the read interval may differ during replay."""
+        """Return the samples after `last_seen` that the driver had at time `now`, even if they were
+        requested later in the recording, so that the read interval may differ during replay."""
         if self._delay is None:
             self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
         had = bisect_right(self.stamps, now * 1000 - self._delay)
@@ -258,7 +258,7 @@ def line(content: Json) -> bytes:
 
 
 def packed(content: Json) -> bytes:
-    """Return a line as a separate gzip member; a file may hold several members."""
+    """Return a line as a separate gzip member; a file may contain several members."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
 
@@ -281,12 +281,12 @@ class TapeWriter:
         self.full = False
 
     def begin(self) -> None:
-        """Start the recording time unless it has started."""
+        """Start the recording time if it has not started yet."""
         with self._lock:
             self._now()
 
     def note(self, section: str, key: str, answer: Json) -> None:
-        """Record a response unless it equals the last response to the query."""
+        """Record a response if it differs from the last response to the query."""
         with self._lock:
             self._turn()
             question = (section, key)
@@ -295,8 +295,8 @@ class TapeWriter:
                 self._put(section, key, answer)
 
     def samples(self, key: str, value_type: int, rows: Sequence[tuple[int, float]]) -> None:
-        """Record the buffer samples (timestamp in us, value) that are newer than the last
-        sample."""
+        """Record the samples of a buffer (timestamp in us, value) that are newer than the last
+        recorded sample."""
         with self._lock:
             self._turn()
             newest = self._newest.get(key, -1)
@@ -309,7 +309,7 @@ class TapeWriter:
             self._put(SAMPLES, key, [value_type, [*steps], [row[1] for row in fresh]])
 
     def content(self) -> bytes:
-        """Return the recording so far; recording may continue."""
+        """Return the recording so far; the recording may continue."""
         with self._lock:
             seconds = self._now() / 1000
             self._flush()

@@ -1,5 +1,5 @@
 """Masks: recordings never contain serial numbers, UUIDs, host names, or names of people, programs,
-and jobs; equal names get equal masks."""
+or jobs. The same name always has the same mask."""
 
 import re
 import threading
@@ -38,7 +38,7 @@ GROUP = re.compile(
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
     r"(?:io|cpu|cpuset|cpuacct|memory|devices|blkio|cgroup)(?:\.[a-z_.]+)?|cpu,cpuacct|"
 )
-"""Components of a control group path that do not identify a person or job."""
+"""Components of a control group path that identify neither a person nor a job."""
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
@@ -58,7 +58,7 @@ class Masks:
         self._pattern: re.Pattern[str] | None = None
 
     def uuid(self, text: str) -> str:
-        """Return `GPU-00000000-0000-0000-0000-000000000001`; other prefixes are kept."""
+        """Return, for example, `GPU-00000000-0000-0000-0000-000000000001`; prefixes are kept."""
         if UUID.search(text):
             return UUID.sub(self._uuid, text)
         return "GPU-" + self._mask("uuid", text)
@@ -75,7 +75,7 @@ class Masks:
                 self._learn(part, self._mask("host", part))
 
     def text(self, text: str) -> str:
-        """Return the text with UUIDs, serial numbers, and host names masked."""
+        """Return the text with masks for UUIDs, serial numbers, and host names."""
         masked = UUID.sub(self._uuid, text)
         pattern = self._pattern
         return pattern.sub(lambda found: self._secrets[found[0]], masked) if pattern else masked
@@ -89,8 +89,8 @@ class Masks:
         return "/".join(map(self._part, path.split("/")))
 
     def of_process(self, path: str, text: str) -> str:
-        """Return the contents of a process file with the names of its program, user, and job
-        masked; other files are unchanged."""
+        """Return the contents of a file of a process with masks for its program, user, and job; all
+        other files are unchanged."""
         found = OF_PROCESS.fullmatch(path)
         if found is None:
             return text
@@ -123,7 +123,7 @@ class Masks:
         return self._mask("unit", part.removesuffix(tail)) + tail
 
     def mounts(self, text: str) -> str:
-        """Return a mount table with users and the names and addresses of file servers masked."""
+        """Return a mount table with masks for users and for names and addresses of file servers."""
         lines = (REMOTE.sub(self._server, line) for line in text.splitlines(keepends=True))
         masked = "".join(ADDRESS.sub(self._server, line) for line in lines)
         return HOMES.sub(lambda found: found[1] + self._mask("unit", found[2]), masked)

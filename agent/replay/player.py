@@ -1,5 +1,5 @@
-"""The player: reads a whole recording of limited size and responds as the machine did at that time.
-A response that no machine could give becomes an NVML error or a file error."""
+"""The player: reads a whole recording of limited size, and returns the machine's responses at that
+time. Responses that no machine could return become NVML errors or file errors."""
 
 import ctypes
 import gzip
@@ -47,10 +47,10 @@ from agent.replay.answers import (
 )
 
 AHEAD = 250
-"""Milliseconds by which a real-time replay runs ahead of the recording.
+"""Milliseconds by which a real-time replay is ahead of the recording.
 
-Recording and replay ticks start equally late after the first query, except for jitter. Without this
-lead, a tick might find the previous frame instead of its own.
+Ticks start at the same time after the first query in recording and replay, except for jitter.
+Without this lead, a tick might use the previous frame instead of its own frame.
 """
 
 TAPE_SECONDS = 10 * 366 * 86400  # ten years
@@ -74,7 +74,7 @@ class _Footer(Struct):
 
 
 class _Frame(Struct):
-    """Responses by query; samples are [type, steps, values] by query."""
+    """Responses by query; a value in `samples` consists of type, steps, and values."""
 
     at: Time
     calls: dict[str, Any] = {}
@@ -84,7 +84,7 @@ class _Frame(Struct):
 
 
 def begins(path: Path) -> bool:
-    """Return whether the file's first line is that of a recording of any version."""
+    """Return whether the first line of a file shows that it is a recording of any version."""
     start = line({"tape": MAGIC})[:-2]
     try:
         with gzip.open(path) as file:
@@ -94,8 +94,8 @@ def begins(path: Path) -> bool:
 
 
 class Tape:
-    """A recording of length `seconds`: response series by section and query, and sample buffers by
-    query. Raises TapeError if the file cannot be replayed."""
+    """A recording with a length of `seconds`: series of responses by section and query, and sample
+    buffers by query. Raise TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path
@@ -175,7 +175,7 @@ class Tape:
 
 
 class TapeClock:
-    """Replay clock: milliseconds since the first query; queries may come from several threads."""
+    """Replay clock in milliseconds since the first query, which can be used by several threads."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -195,7 +195,7 @@ class TapeClock:
 
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the current response to a call; raises its refusal, or `never` if it was not
+    """Return the current response to a call. Raise its refusal, or `never` if the call was not
     recorded."""
     now, answers = clock.now(), tape.series[CALLS].get(key)
     if answers is None:
@@ -205,7 +205,7 @@ def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exceptio
 
 
 class TapedNvml:
-    """The functions of an NVML library, answered from a recording; constants are pynvml's."""
+    """The functions of an NVML library, with recorded responses; constants are pynvml's."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape = tape
@@ -243,12 +243,12 @@ class TapedNvml:
         return ask
 
     def _answer(self, key: str) -> Any:
-        """Return the current response; raises Function Not Found if the call was not recorded."""
+        """Return the current response; raise Function Not Found if the call was not recorded."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return answer_of(self._tape, self._clock, key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the responses to several queries; raises the refusal if all were refused."""
+        """Return the responses to several queries; raise the refusal if all were refused."""
         now = self._clock.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
@@ -296,7 +296,7 @@ class TapedNvml:
 
     def _gpm_alloc(self) -> Any:
         self._answer("nvmlGpmSampleAlloc()")
-        # An address that is never dereferenced: it only distinguishes samples from each other.
+        # This address is never dereferenced; it only distinguishes samples.
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
 
     def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
@@ -320,13 +320,13 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Recorded files; a path that is not in the recording is missing."""
+    """Recorded files; paths that are not in the recording are missing."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape, self._clock = tape, clock
 
     def answer(self, key: str, what: str, kind: type = object) -> Any:
-        """Return the recorded response; raises OSError if it is missing or invalid."""
+        """Return the recorded response; raise OSError if it is missing or invalid."""
         never = FileNotFoundError(ENOENT, "was never taped", what)
         with suppress(ValueError):
             found = answer_of(self._tape, self._clock, key, what, never)
@@ -345,7 +345,7 @@ class TapedFiles(FileTree):
 
 
 class TapedPsutil:
-    """Recorded psutil counters; `nowrap` applied during recording."""
+    """Recorded psutil counters; `nowrap` was applied during recording."""
 
     def __init__(self, files: TapedFiles) -> None:
         self._files = files
@@ -355,7 +355,7 @@ class TapedPsutil:
 
 
 class TapePlayer:
-    """A recorded machine; `nvml` and `host` replace the real library and host."""
+    """A recorded machine, whose `nvml` and `host` replace the real library and host."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
         self._clock = TapeClock(clock)

@@ -1,4 +1,4 @@
-"""The recorder: passes every response from the hardware to the sources and records it."""
+"""The recorder: passes every response of the hardware to the sources and records the response."""
 
 import math
 from collections.abc import Callable
@@ -38,7 +38,7 @@ Write = Callable[[Any], Json]
 
 
 class RecordingNvml:
-    """The functions of an NVML library, with every response recorded; constants pass through."""
+    """The functions of an NVML library; every response is recorded, and constants are passed on."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml
@@ -81,14 +81,14 @@ class RecordingNvml:
         write: Write = lambda _: None,  # opaque responses are recorded as None
         **keywords: Any,
     ) -> Any:
-        """Call the library and record the result of `write` for its response, or the refusal."""
+        """Call the library; record either its response, converted by `write`, or its refusal."""
         key = key_of(name, args, keywords)
         answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
         return answer
 
     def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Call the library. A refusal is recorded for each of `keys`, a response by the caller."""
+        """Call the library. A refusal is recorded for all `keys`; the caller records a response."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:
@@ -118,7 +118,7 @@ class RecordingNvml:
         try:
             kind, rows = self._nvml.nvmlDeviceGetSamples(device.real, sampling, last_seen)
         except NVML_FAILURES as error:
-            # No samples since the last call is not a refusal: the buffer exists.
+            # A buffer without new samples is not a refusal, because the buffer exists.
             empty = getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_FOUND
             self._writer.note(CALLS, key, None if empty else refusal(error))
             raise
@@ -142,7 +142,7 @@ class RecordingNvml:
         answer = self._raw(keys, "nvmlGpmMetricsGet", request)
         for (section, key), metric in zip(keys, metrics, strict=True):
             good = metric.nvmlReturn == pynvml.NVML_SUCCESS
-            value = metric.value  # rounded to GPM's precision
+            value = metric.value  # stored with six significant digits
             six_digits = float(f"{value:.6g}") if math.isfinite(value) else None
             entry: Json = [0, six_digits] if good else [metric.nvmlReturn]
             self._writer.note(section, key, entry)
@@ -153,7 +153,7 @@ Answer = TypeVar("Answer")
 
 
 class RecordingFiles(FileTree):
-    """Files whose contents are recorded without parts that identify the machine."""
+    """Files whose contents are recorded, except for parts that identify the machine."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:
         self._files = files
@@ -164,7 +164,7 @@ class RecordingFiles(FileTree):
                 masks.host_name(files.read(path))
 
     def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
-        """Query the host and record the result of `write` for its response, or the errno."""
+        """Query the host; record either its response, converted by `write`, or the errno."""
         self._writer.begin()
         try:
             answer = ask()
@@ -216,7 +216,7 @@ class RecordingPsutil:
 
 
 class TapeRecorder:
-    """Wraps the backends of a machine; use `nvml` and `host` in their place."""
+    """Wraps the interfaces of a machine; use `nvml` and `host` instead of the originals."""
 
     def __init__(self, nvml: Any, host: Host, clock: Clock) -> None:
         masks = Masks()
@@ -226,7 +226,7 @@ class TapeRecorder:
         self.host = Host(
             files=files,
             psutil=cast(Psutil, RecordingPsutil(host.psutil, files)),
-            kernel_log=host.kernel_log,  # not recorded, because it names people's programs
+            kernel_log=host.kernel_log,  # not recorded, as it contains program names
         )
 
     @property
@@ -234,5 +234,5 @@ class TapeRecorder:
         return self._writer.full
 
     def write(self, path: str | Path) -> None:
-        """Write the recording so far; on failure (BadInput), `path` is unchanged."""
+        """Write the recording so far. If that fails (BadInput), `path` is unchanged."""
         atomic_write(Path(path), self._writer.content())

@@ -1,1 +1,1 @@
-"""Local stack: agent, Prometheus, Alertmanager, and Grafana as child processes of `up`."""
+"""The local stack: agent, Prometheus, Alertmanager, and Grafana as child processes of `up`."""

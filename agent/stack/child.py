@@ -1,4 +1,4 @@
-"""Starts the programs of the stack as child processes, waits for them, and stops them together."""
+"""Starts the programs of the stack as child processes, monitors them, and stops all of them."""
 
 import asyncio
 import os
@@ -13,10 +13,10 @@ from agent.report.questions import NoAnswer, opened
 from agent.stack.programs import LEASH, StackProgram
 
 READY_SECONDS, STOP_SECONDS = 60.0, 10.0
-"""Time limits in seconds for a program to become ready and to exit on request."""
+"""Maximum time in seconds for a program to become ready, and to exit when asked to."""
 
 ANSWER_SECONDS, GLANCE = 5.0, 0.1
-"""Timeout of a readiness request and pause between two requests, in seconds."""
+"""Timeout of a readiness check, and the time between two checks, in seconds."""
 
 OnceReady = Callable[[Sequence[StackProgram]], Awaitable[None]]
 
@@ -28,8 +28,8 @@ async def run_all(
     once_ready: OnceReady,
     say: Callable[[str], None],
 ) -> None:
-    """Run the programs until `stop` is done, writing their output to `logs`. Once all are ready,
-    call `once_ready`. Optional programs may fail or exit; raise BadInput if any other does."""
+    """Run the programs until `stop` is done, and write their output to `logs`. When all are ready,
+    call `once_ready`. Optional programs may fail or exit; for other programs, raise BadInput."""
     running: dict[str, Process] = {}
 
     def lost(program: StackProgram, how: str) -> None:
@@ -69,8 +69,8 @@ def _log(logs: Path, program: StackProgram) -> Path:
 
 
 async def _started(program: StackProgram, log: Path) -> Process:
-    """Start the program in a separate session, so that Ctrl-C in the terminal reaches only this
-    process, which stops its children itself."""
+    """Start a program in a separate session, so that Ctrl-C in the terminal only reaches this
+    process, which then stops its children."""
     with log.open("ab") as output:
         try:
             return await asyncio.create_subprocess_exec(
@@ -87,8 +87,8 @@ async def _started(program: StackProgram, log: Path) -> Process:
 
 
 async def _until_ready(program: StackProgram, process: Process) -> str:
-    """Wait until a program is ready and return an empty string, or return a description of its
-    failure."""
+    """Wait until a program is ready, and return an empty string. If the program fails, return a
+    description of the failure."""
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while process.returncode is None:
         if await asyncio.to_thread(_answers, program):
@@ -112,7 +112,7 @@ def _ending(status: int) -> str:
 
 
 async def _end(process: Process) -> None:
-    """Terminate the program, and kill it if it does not exit in time."""
+    """Terminate a program; kill the program if it does not exit in time."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:

@@ -1,4 +1,4 @@
-"""Data directory of the stack, and configuration files for its Prometheus and Grafana.
+"""Data directory of the stack, and configuration files of its Prometheus and Grafana.
 
 Strings are encoded as JSON, which is also valid YAML.
 """
@@ -14,17 +14,17 @@ from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
-"""Scrape and rule evaluation interval in seconds, kept short so that changes appear quickly."""
+"""Interval in seconds of scrapes and rule evaluations, short so that changes are visible soon."""
 
 FLEET_SCRAPE_SECONDS = 15.0
-"""Scrape and rule evaluation interval for a simulated fleet, as in a typical production setup."""
+"""Interval of scrapes and rule evaluations for a simulated fleet, typical of production setups."""
 
 LEAST_SCRAPE_SECONDS = 1.0
-"""Minimum interval at any simulation speed. The interval is also the scrape timeout, and timeouts
-of 0.1 s caused agents on busy machines to be reported as down."""
+"""Minimum interval, independent of the simulation speed. The interval is also the scrape timeout,
+and with timeouts of 0.1 s, agents on busy machines were reported as down."""
 
 JOB_LABEL = "dgx-telemetry"
-"""Job label that the dashboards expect."""
+"""Value of the job label in the dashboards."""
 
 
 def duration(seconds: float) -> str:
@@ -86,12 +86,12 @@ LOCK = "lock"
 
 @contextmanager
 def data_folder(wanted: Path | None) -> Iterator[Path]:
-    """Yield `wanted`, which is kept on exit, or a temporary directory if it is None. Raise BadInput
-    if the directory cannot be created or is used by another stack."""
+    """Yield `wanted`, which is kept on exit, or a temporary directory if `wanted` is None. Raise
+    BadInput if the directory cannot be created or if another stack uses it."""
     if wanted is None:
         try:
             temporary = tempfile.TemporaryDirectory(prefix="dgx-telemetry-up-")
-        except FileNotFoundError as error:  # no writable temporary directory
+        except FileNotFoundError as error:  # there is no writable temporary directory
             raise BadInput("no temporary folder can be written: --data names another") from error
         with temporary as name:
             yield Path(name)

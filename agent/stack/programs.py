@@ -1,4 +1,4 @@
-"""Finds the binaries of the stack's programs and builds commands that listen only on loopback."""
+"""Finds the binaries of the stack's programs, and builds commands that only listen on loopback."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class FreePorts:
-    """Port for each program."""
+    """The port of each program."""
 
     agent: int = 9935
     prometheus: int = 9090
@@ -28,14 +28,14 @@ USUAL_PORTS = FreePorts()
 
 
 def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
-    """Return the wanted ports, replacing each port that is already in use with a free port."""
-    with ExitStack() as held:  # keeps all sockets open, so that no port is chosen twice
+    """Return the wanted ports; each port that is already in use is replaced by a free port."""
+    with ExitStack() as held:  # keep all sockets open, so that all ports differ
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 
 
 def _free(port: int, held: ExitStack) -> int:
     candidate = held.enter_context(socket.socket())
-    # Connections of a previous stack in TIME_WAIT must not block the port of a new stack.
+    # Connections of an earlier stack in TIME_WAIT must not block the port of a new stack.
     candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         candidate.bind((LOOPBACK, port))
@@ -45,28 +45,28 @@ def _free(port: int, held: ExitStack) -> int:
 
 
 SOURCE_FOLDER = Path(agent.__file__).resolve().parents[1]
-"""Directory with this program's packages: the source tree, or site-packages if installed."""
+"""Directory with the packages of this program: the source tree, or site-packages if installed."""
 
 BOARDS = SOURCE_FOLDER / "deploy/grafana/dashboards"
-"""Directory with the generated dashboards, which exist only in the source tree."""
+"""Directory with the generated dashboards, which is only in the source tree."""
 
 BINARY_FOLDERS = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/usr/local/sbin"))
-"""Directories searched for binaries after PATH: this virtual environment and common directories for
-server programs."""
+"""Directories in which binaries are searched after PATH: this virtual environment, and common
+directories for server programs."""
 
 GRAFANA_HOMES = (Path("/usr/share/grafana"), Path("/opt/grafana"))
 
 
 @dataclass(frozen=True, slots=True)
 class StackProgram:
-    """A program of the stack, with its command, port, and readiness endpoint."""
+    """A program of the stack: its command, port, and readiness endpoint."""
 
     name: str
     arguments: Sequence[str]
     port: int
-    ready: str = "/-/ready"  # path that returns 200 once the program is ready
+    ready: str = "/-/ready"  # path with status 200 when the program is ready
     environment: Mapping[str, str] = field(default_factory=dict)
-    optional: bool = True  # only the agent is required, because its page works alone
+    optional: bool = True  # only the agent is required, because its page needs no other
 
     @property
     def address(self) -> str:
@@ -74,15 +74,15 @@ class StackProgram:
 
 
 LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Command prefix that makes the kernel kill a child process when its parent dies."""
+"""Command prefix with which the kernel kills a child process when its parent exits."""
 
 BINARIES = {
     "prometheus": ("prometheus",),
     "alertmanager": ("prometheus-alertmanager", "alertmanager"),
     "grafana": ("grafana-server",),
 }
-"""Possible binary names of each program. The first name is also that of the Debian package, if one
-exists."""
+"""Names of each program's binary. The first name is also the name of the Debian package, if there
+is one."""
 
 
 def binary(program: str) -> str:
@@ -104,8 +104,8 @@ def fleet_program(
 
 
 def _own(name: str, port: int, *module: str) -> StackProgram:
-    """Return a program that runs one of our own modules. The `-P` flag prevents Python from
-    importing a package named `agent` from the current directory."""
+    """Return a program that runs a module of this package. The flag `-P` prevents Python from
+    importing a package named `agent` in the current directory."""
     paths = (str(SOURCE_FOLDER), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = (sys.executable, "-P", "-m", *module)
@@ -117,7 +117,7 @@ def prometheus_program(port: int, folder: Path) -> StackProgram:
 
 
 def alertmanager_program(port: int, folder: Path) -> StackProgram:
-    """Return the Alertmanager program, which keeps its files in `folder`. The empty cluster listen
+    """Return the Alertmanager program, which stores its files in `folder`. The empty cluster listen
     address disables clustering."""
     return _server("alertmanager", port, folder, "--storage.path", "--cluster.listen-address=")
 
@@ -137,7 +137,7 @@ def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> Sta
 
 
 def grafana_program(port: int, folder: Path) -> StackProgram:
-    """Return the Grafana program, which keeps its files in `folder`. Any local user has read-only
+    """Return the Grafana program, which stores its files in `folder`. Any local user has read
     access without logging in."""
     server = binary("grafana")
     homes = (Path(server).resolve().parents[1], *GRAFANA_HOMES)

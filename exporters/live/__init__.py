@@ -1,1 +1,1 @@
-"""The live page: the machine's current activity, streamed to browsers (see MESSAGES.md)."""
+"""The live page: the current activity of the machine, streamed to browsers (see MESSAGES.md)."""

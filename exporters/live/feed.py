@@ -1,4 +1,4 @@
-"""The live page's feed, which sends the history and then the status of each tick to open pages."""
+"""The feed of the live page, which sends the history and then the status of each tick to pages."""
 
 import asyncio
 import secrets
@@ -14,39 +14,39 @@ Event = bytes
 
 
 def event(name: str, data: bytes, place: str = "") -> Event:
-    """Return a server-sent event; a reconnecting browser sends `place` as its last event ID."""
+    """Return a server-sent event; `place` is the last event ID sent when a browser reconnects."""
     mark = f"id: {place}\n" if place else ""
     return f"event: {name}\n{mark}data: ".encode() + data + b"\n\n"
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """An open page and its position in the data sent so far. It buffers no events, so a slow page
-    uses no memory."""
+    """An open page, and the position up to which it has received data. Events are not buffered, so
+    a slow page uses no memory."""
 
-    second: int | None = None  # last second of history sent
+    second: int | None = None  # last second of history that was sent
     tick: int = -1
 
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """A poller listener that runs after the status board and shares each status with all pages."""
+    """A poller listener that runs after the status board, and sends each status to all pages."""
 
     board: StatusBoard
-    keepalive: float = 5.0  # s without a tick until a keepalive is sent
-    deadlines: float = 30.0  # s that a page may take to read its data
+    keepalive: float = 5.0  # s without a tick before a keepalive is sent
+    deadlines: float = 30.0  # s within which a page must read its data
     closed: bool = False
     _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _clients: set[Client] = field(default_factory=set)
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
-    _first: tuple[int, str] = (-1, "[]")  # the tick and its initial events
+    _first: tuple[int, str] = (-1, "[]")  # a tick and its initial events
 
     @property
     def pages(self) -> int:
         return len(self._clients)
 
     def __call__(self, _: Snapshot) -> None:
-        """Wake all streams that wait for a tick."""
+        """Wake up all streams that wait for a tick."""
         self._ticked.set()
         self._ticked = asyncio.Event()
 
@@ -60,7 +60,7 @@ class Feed:
         self._clients.discard(client)
 
     def first(self) -> str:
-        """Return the initial events as JSON for HTML, `[[name, data]]`; built once per tick."""
+        """Return the initial events as JSON for HTML, `[[name, data]]`, built once per tick."""
         if self._first[0] != self.board.tick:
             parts = (("history", self._history(None)), ("status", self.board.json()))
             pairs = ",".join(f'["{name}",{data.decode()}]' for name, data in parts)
@@ -71,12 +71,12 @@ class Feed:
         return msgspec.json.encode(self.board.history.document(since))
 
     def close(self) -> None:
-        """End every stream immediately because the agent is shutting down."""
+        """End all streams immediately, because the agent is shutting down."""
         self.closed = True
         self._ticked.set()
 
     async def ticked(self, client: Client) -> bool:
-        """Wait for a tick that has not been sent to the page; return False on timeout."""
+        """Wait for a tick that the page has not received; return False after a timeout."""
         if self.closed or self.board.tick != client.tick:
             return True
         try:
@@ -87,13 +87,13 @@ class Feed:
         return True
 
     def back(self, place: str) -> int | None:
-        """Return the last second of history that a reconnecting page already has, or None if the
+        """Return the last second of history that a reconnecting page has received, or None if the
         page was connected to another run of the agent."""
         run, _, second = place.partition("-")
         return int(second) if run == self._run and second.isascii() and second.isdigit() else None
 
     def news(self, client: Client) -> list[Event]:
-        """Return the events that the page does not have yet, however long it was disconnected, and
+        """Return the events that the page has not received, even after a long disconnection, and
         mark them as sent."""
         if self.board.tick == client.tick or self.board.tick < 0:
             return []

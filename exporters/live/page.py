@@ -1,4 +1,4 @@
-"""The static files of the live page, and `/api/v1/stream` with the feed as server-sent events."""
+"""The static files of the live page, and `/api/v1/stream`, which sends the feed's events."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from exporters.live.feed import Client, Feed
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
-"""Placeholder in the index for the initial events, with which the page is complete on load."""
+"""Placeholder in the index for the initial events, so that the page is complete when it loads."""
 
 TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -20,7 +20,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Content types by file extension; files with other extensions are not served."""
+"""Content types by file extension; files with any other extension are not served."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -34,7 +34,7 @@ HEADERS = {
 
 
 def files(folder: Path = STATIC) -> Mapping[str, Path]:
-    """Return every file of the page by URL path; `/` is the index."""
+    """Return every file of the page, by URL path; `/` is the index."""
     served = (path for path in sorted(folder.iterdir()) if path.suffix in TYPES)
     return {"/" if path.name == INDEX else f"/{path.name}": path for path in served}
 
@@ -45,7 +45,7 @@ def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
         kind = HEADERS | {hdrs.CONTENT_TYPE: TYPES[path.suffix]}
         if address == "/" and feed is not None:
             router.add_get("/", partial(_serve_index, path.read_text(encoding="utf-8"), feed, kind))
-        else:  # revalidated on every load, mostly with a 304 response
+        else:  # revalidated on every load, usually with status 304
             headers = kind | {hdrs.CACHE_CONTROL: "no-cache"}
             router.add_get(address, partial(_serve_file, path, headers))
 
@@ -62,25 +62,25 @@ async def _serve_file(path: Path, headers: Mapping[str, str], _: web.Request) ->
 
 
 MOST_STREAMS = 32
-"""Maximum number of open streams; each is cheap, but a faulty client may open thousands."""
+"""Maximum number of open streams. A stream costs little, but a faulty client may open thousands."""
 
 RETRY_LINE = b"retry: 1000\n\n"
-"""SSE field with the milliseconds until a browser reconnects."""
+"""SSE field with the number of milliseconds after which a browser reconnects."""
 
 STANDING = b": no tick\n\n"
-"""SSE comment that keeps the connection alive while there are no ticks."""
+"""SSE comment that keeps the connection open while there are no ticks."""
 
 FEED = web.AppKey("feed", Feed)
 
 STREAM_HEADERS = {
     hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
     hdrs.CACHE_CONTROL: "no-store",
-    "X-Accel-Buffering": "no",  # proxies must not hold events back
+    "X-Accel-Buffering": "no",  # proxies must not buffer events
 }
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """Send events until the page is closed or the agent shuts down."""
+    """Send events until the page is closed or the agent is shut down."""
     feed = request.app[FEED]
     if feed.closed or feed.pages >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
@@ -88,7 +88,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers=STREAM_HEADERS)
     client = Client(feed.back(request.headers.get("Last-Event-ID", "")))
     await response.prepare(request)
-    if request.transport is not None:  # the kernel's buffer is large enough
+    if request.transport is not None:  # the kernel's buffer is sufficient
         request.transport.set_write_buffer_limits(high=0)
     if request.method == hdrs.METH_HEAD:
         return response
@@ -104,8 +104,8 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events whenever the page is ready to receive them; raises TimeoutError if it is not
-    ready before the deadline."""
+    """Send new events whenever the page can receive them; raise TimeoutError if it cannot do so
+    before the deadline."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):
@@ -115,5 +115,5 @@ async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
 
 
 async def close(app: web.Application) -> None:
-    """End all streams so that the server does not have to wait for them."""
+    """End all streams, so that the server does not wait for them."""
     app[FEED].close()
