@@ -1,5 +1,5 @@
-"""GPU activity, from GPM if the GPU supports it, or else from the driver's 5 Hz utilization
-samples."""
+"""GPU activity, measured with GPM if the GPU supports it, or else with the driver's 5 Hz
+utilization samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,10 +27,10 @@ WINDOW_SM = _METRICS["dgx_gpu_window_sm_ratio"]
 WINDOW_DRAM = _METRICS["dgx_gpu_window_dram_ratio"]
 NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
-FIRST_WINDOWS = 8  # Number of windows at the start of a job that are taken every second
+FIRST_WINDOWS = 8  # Number of windows at the start of a job that are measured every second
 LEAST_ACTIVITY = 0.1
-"""Minimum activity of a window for a reliable ratio: at 0.05 to 0.07, the ratios of two training
-jobs on H100 GPUs were a sixth too high."""
+"""Minimum activity in a window for a reliable ratio. At 0.05 to 0.07, the ratios of two training
+jobs on H100 GPUs were too high by a sixth."""
 
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
@@ -46,14 +46,14 @@ ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 @dataclass(slots=True)
 class ActivityFromGpm:
-    """Mean activity between two GPM samples."""
+    """Mean activity between two samples of GPM."""
 
     gpm: Gpm
     gpu: GpuContext
-    _highest: float = 0.0  # SM clock, MHz
-    _clock: float | None = None  # at the last reading, MHz; None if the reading failed
+    _highest: float = 0.0  # maximum SM clock in MHz
+    _clock: float | None = None  # MHz in the last reading; None if that failed
     _tensor: float = 0.0  # seconds of tensor core activity
-    _throughput: float = 0.0  # the same seconds, weighted by the relative SM clock
+    _throughput: float = 0.0  # the same time, weighted by the relative SM clock
 
     def read(self, out: ReadOutput) -> None:
         measurement = self.gpm.measurement()
@@ -62,7 +62,7 @@ class ActivityFromGpm:
             return
         for which, metric in SHARES.items():
             out.add(metric, measurement.share(which))
-        for which, way in NVLINK_WAYS.items():  # absent without NVLink
+        for which, way in NVLINK_WAYS.items():  # no values without NVLink
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)
         out.ask(ACTIVE_SECONDS, lambda: self.gpm.total(GpmId.GRAPHICS) / 100)
@@ -78,8 +78,8 @@ class ActivityFromGpm:
             out.absent(TENSOR_SECONDS, absent)
 
     def _mean_clock(self) -> float:
-        """Return the SM clock as a fraction of its maximum. The clock is the mean of the previous
-        and the current reading, because GPM measures the time between them. Raises Absent."""
+        """Return the SM clock as a fraction of its maximum. The clock is the mean of the last two
+        readings, because GPM measures the time between the two. Raises Absent."""
         before, self._clock = self._clock, None
         if not self._highest:
             self._highest = self.gpu.device.number("MaxClockInfo", SM_CLOCK)
@@ -94,8 +94,8 @@ class ActivityFromGpm:
 
 @dataclass(slots=True)
 class WindowFromGpm:
-    """Takes an additional sample within a second while the GPU exchanges data with other GPUs. The
-    first windows are taken every second, so that the level of a new job is soon known."""
+    """Takes an additional sample within a second while the GPU exchanges data with other GPUs. At
+    the start of a job, windows are measured every second, so that its level is known soon."""
 
     gpm: Gpm
     taken: int = 0
@@ -121,8 +121,8 @@ class WindowFromGpm:
 
 @dataclass(slots=True)
 class ActivityFromSamples:
-    """Activity based on all 200 ms samples of the driver's buffer. On a GPU without a buffer,
-    NVML's utilization is integrated over ticks."""
+    """Activity based on all 200 ms samples in the driver's buffer. Without a buffer, NVML's
+    utilization is integrated from tick to tick."""
 
     gpu: GpuContext
     _integral: Integral = field(
@@ -158,7 +158,7 @@ class ActivityFromSamples:
     def _read_buffer(self, out: ReadOutput) -> None:
         if self._buffer is None:
             self._buffer = SampleBuffer(self.gpu.device, UTILISATION_SAMPLES, ACTIVITY, 100)
-            self._buffer.take()  # sets the start position, and raises if there is no buffer
+            self._buffer.take()  # sets the position; raises without a buffer
         samples = self._buffer.take()
         self._buffered = True
         observed = sum(sample.seconds for sample in samples)
@@ -176,7 +176,7 @@ class ActivityFromSamples:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU: means, and windows within a second if the GPU supports GPM."""
+    """Yield the reads of a GPU: means, and with GPM, also windows within a second."""
     samples, gpm = ActivityFromSamples(gpu_context), gpu_context.gpm
     run, every = samples.read, samples.interval
     if gpm is not None:

@@ -1,5 +1,5 @@
-"""Metrics about the agent itself: source status and cost, absent values with reasons, and the
-duration and failures of driver calls per GPU."""
+"""Metrics of the agent itself: status and cost of sources, absent values and the reasons, and the
+duration and failures of driver calls by GPU."""
 
 import platform
 from collections import Counter
@@ -30,7 +30,7 @@ GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
 def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
-    """Return samples of all metrics in this file. Absences are counted in `snapshot`."""
+    """Return samples of all metrics in this file. Absences in `snapshot` are counted."""
     out = ReadOutput(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)
@@ -61,7 +61,7 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
 
 
 def answers(gpus: GpuWatch) -> Read:
-    """Return the read of the duration and failures of driver calls per GPU."""
+    """Return the read for the duration and the failures of driver calls by GPU."""
     both = (GPU_READ_SECONDS, GPU_READ_FAILURES)
 
     def read(out: ReadOutput) -> None:

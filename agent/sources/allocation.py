@@ -1,4 +1,4 @@
-"""Allocation of GPUs to jobs, as reported by Slurm job environments, Slurm, and the kubelet."""
+"""Allocation of GPUs to jobs, from the environments of Slurm jobs, Slurm, and the kubelet."""
 
 import logging
 import re
@@ -25,8 +25,8 @@ from agent.threads import Spawn, at_once, on_a_thread
 
 
 class AllocationConfig(Section, frozen=True):
-    """Sources of allocations: `slurm` enables squeue and scontrol, and `kubelet` is the path of the
-    pod resources socket, or empty to disable it."""
+    """Sources of allocations: `slurm` enables squeue and scontrol; `kubelet` is the path of the pod
+    resources socket, or empty to disable the kubelet."""
 
     table = "allocation"
     slurm: bool = False
@@ -37,15 +37,15 @@ _METRICS = declared_beside(__file__)
 ALLOCATED = _METRICS["dgx_gpu_allocated"]
 
 EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
-"""Seconds without a response to a query after which the previous response expires."""
+"""Seconds after which the last response to a query expires."""
 
 SLICE = "/sys/fs/cgroup/system.slice"
 GRES = ("/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
-"""Paths of gres.conf; slurmctld sends the first file to nodes without a local configuration."""
+"""Paths of gres.conf; slurmctld sends the first file to nodes without local configuration."""
 
 MOST_JOBS = 64
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
-"""Directory name of a job since Slurm 26.05, which no longer contains the job number."""
+"""Directory name of a job since Slurm 26.05, which does not contain the job number any more."""
 
 HIDDEN = "the environment of a job's processes, which has its GPUs of Slurm, may not be read: \
 set allocation.slurm = true"
@@ -53,18 +53,18 @@ PARTLY = Absent(
     Reason.UNKNOWN,
     "a step of a job names its own GPUs alone, or shards of GPUs: set allocation.slurm = true",
 )
-"""`srun` without `sbatch` or `salloc` sets only SLURM_STEP_GPUS."""
+"""If `srun` is used without `sbatch` or `salloc`, it only sets SLURM_STEP_GPUS."""
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
-"""The message omits the job number, like HIDDEN, because only job.info permits exporting it."""
+"""Like HIDDEN, the message omits the job number, which only job.info permits to export."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class AllocationRead:
-    """Reads Slurm's cgroups on the host thread. Commands and sockets are queried via `spawn`, and a
-    later read collects the responses."""
+    """Reads Slurm's cgroups on the host thread. Commands and sockets are queried through `spawn`,
+    and a later read collects the responses."""
 
     host: Host
     options: HostOptions
@@ -74,7 +74,7 @@ class AllocationRead:
     _asked: dict[str, Future[Given | None]] = field(default_factory=dict)  # by scheduler name
     _since: float = 0.0
     _answers: list[Given | Failure] = field(default_factory=list)
-    _failing: str = ""  # error of the last Slurm query
+    _failing: str = ""  # error of the last query to Slurm
 
     def every(self) -> float:
         return intervals.TICK if self._asked else intervals.ALLOCATION
@@ -98,7 +98,7 @@ class AllocationRead:
         for (gpu, uuid), _ in self.gpus:
             out.add(ALLOCATED, 1 if self.allocations.of(uuid) else given.hidden or 0, gpu, uuid)
 
-    # Responses of schedulers
+    # Responses of the schedulers
 
     def _questions(self) -> Iterator[tuple[str, Callable[[], Given | None]]]:
         config = self.options.settings[AllocationConfig]
@@ -112,7 +112,7 @@ class AllocationRead:
         try:
             lines = self._lines(host)
         except OSError as error:
-            if self._failing != str(error):  # log an error once, not at each query
+            if self._failing != str(error):  # log an error only once, not at every query
                 log.warning(LogEvent("allocation_unknown", asked="slurm", reason=str(error)))
             self._failing, seen = str(error), self._seen()
             failed = Given((), Absent(Reason.FAILED, str(error)))
@@ -136,7 +136,7 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _lines(self, host: str) -> list[str]:
-        """Query Slurm by short host name, then by full name, as Slurm may use either."""
+        """Query Slurm by the short host name, then by the full name; Slurm may use either."""
         short = host.partition(".")[0]
         try:
             return self.host.schedulers.slurm(short)
@@ -151,7 +151,7 @@ class AllocationRead:
         path = self.options.settings[AllocationConfig].kubelet
         try:
             pods = list(schedulers.pods(self.host.schedulers.kubelet(path)))
-        except FileNotFoundError:  # no kubelet here
+        except FileNotFoundError:  # there is no kubelet
             return None
         minors = {str(n): uuid for n, uuid in allocation.by_minor(self.host.files).items()}
         indices = {gpu: uuid for (gpu, uuid), _ in self.gpus}
@@ -178,8 +178,8 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _jobs(self, scopes: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield the number and directory of each job in Slurm's scopes, whose names may include the
-        node name (node7_slurmstepd.scope)."""
+        """Yield the number and the directory of each job in Slurm's scopes, whose names may include
+        the name of the node (node7_slurmstepd.scope)."""
         for folder in (f"{SLICE}/{scope}" for scope in scopes):
             for job in names_in(self.host.files, folder):
                 number = job.removeprefix("job_")
@@ -189,7 +189,7 @@ class AllocationRead:
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
     ) -> tuple[frozenset[str], str, Absent | None]:
-        """Return the GPUs of a job, its user, and the reason why it may have more GPUs. Raises
+        """Return the GPUs of a job, its user, and the reason why it may have further GPUs. Raises
         Absent if the GPUs are unknown."""
         environment = self._environment(number, folder)
         if "SLURM_JOB_ID" not in environment:
@@ -203,8 +203,8 @@ class AllocationRead:
 
     def _environment(self, number: str, folder: str) -> dict[str, str]:
         """Return the environment of the first readable process that confirms the job number, with
-        its user as `user`. Since Slurm 26.05 the directory name contains no job number, so any
-        process with a job number is accepted, and the directory name identifies the job."""
+        its user as `user`. Since Slurm 26.05, the directory name has no job number, so any process
+        with a job number is accepted, and the directory name identifies the job."""
         for pid in self._pids(folder):
             environment = processes.environment(self.host.files, pid, SHOWN)
             said = environment.get("SLURM_JOB_ID", "")
@@ -215,7 +215,7 @@ class AllocationRead:
         return {}
 
     def _pids(self, folder: str) -> Iterator[int]:
-        """Yield the processes of the job, found in the tasks of its steps."""
+        """Yield the processes of a job, from the tasks of its steps."""
         for step in names_in(self.host.files, folder):
             if step.startswith("step_"):
                 inside = f"{folder}/{step}"
@@ -235,7 +235,7 @@ class AllocationRead:
         return allocation.uuids(places, self._order(minors), minors)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
-        """Return Slurm's order of the GPUs. Raises Absent if Slurm may count other devices."""
+        """Return Slurm's order of GPUs. Raises Absent if Slurm may count other devices."""
         if self.gpus.divided:
             raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:
@@ -250,13 +250,13 @@ class AllocationRead:
 
 
 def outcome(asked: Future[Given | None]) -> Given | Failure | None:
-    """Return the response or the failure, so that an unexpected error affects only this query."""
+    """Return the response or the failure; an unexpected error affects only one query."""
     error = asked.exception()
     return Failure.of(error) if error else asked.result()
 
 
 def together(answers: Sequence[Given | Failure]) -> Given:
-    """Return all allocations, with the reason why some may be missing."""
+    """Return all allocations, and the reason why some may be missing."""
     given = [one for one in answers if isinstance(one, Given)]
     hidden = [one.hidden for one in given if one.hidden]
     hidden += [Absent(Reason.FAILED, str(one)) for one in answers if isinstance(one, Failure)]

@@ -1,5 +1,5 @@
-"""Fan, power supply, and temperature alarms of the chassis, and errors of its main memory, which
-hwmon and EDAC show to all users."""
+"""Alarms of fans, power supplies, and temperatures in the chassis, and errors of the main memory.
+All users can read these values from hwmon and EDAC."""
 
 import re
 from collections.abc import Iterator
@@ -31,13 +31,13 @@ NO_ALARMS = re.compile(
     r"(coretemp|k10temp|nvme|drivetemp|mlx5|amdgpu|nouveau|acpitz|iwlwifi|"
     r"(nct|it8|w83|f71|sch|lm|adt|asus|thinkpad).*)"
 )
-"""Chips of CPUs, disks, and cards, and mainboard chips, whose unused inputs raise alarms all
-day."""
+"""Chips of CPUs, disks, and cards, and mainboard chips whose unused inputs raise permanent
+alarms."""
 UNREADABLE = Absent(Reason.FAILED, "the chip does not say whether it raises an alarm")
 
 
 def _alarms(files: FileTree, out: ReadOutput) -> None:
-    raised: dict[tuple[str, str], bool | None] = {}  # None if not readable
+    raised: dict[tuple[str, str], bool | None] = {}  # None if it cannot be read
     for chip in names_in(files, CLASS):
         folder = f"{CLASS}/{chip}"
         maker = text_or_nothing(files, f"{folder}/name")
@@ -57,7 +57,7 @@ def _alarms(files: FileTree, out: ReadOutput) -> None:
 
 
 def _dimms(files: FileTree, out: ReadOutput) -> None:
-    """Add error counts per DIMM or rank, and per controller if it cannot attribute an error."""
+    """Add error counts per DIMM or rank, and per controller for errors without a known DIMM."""
     found: list[tuple[str, str, str]] = []
     for controller in names_in(files, EDAC):
         for part in ("", *names_in(files, f"{EDAC}/{controller}")):

@@ -1,4 +1,4 @@
-"""Clocks, performance states, and the seconds for which each throttle reason reduced the clocks."""
+"""Clocks, performance states, and the seconds for which each reason has throttled the clocks."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,19 +19,19 @@ PERFORMANCE_STATE = _METRICS["dgx_gpu_performance_state"]
 THROTTLE = _METRICS["dgx_gpu_throttle_seconds_total"]
 REASONS = _METRICS["dgx_gpu_throttle_state"]
 
-CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # `nvmlClockType_t` by `clock` label
+CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # `nvmlClockType_t` by label
 
 MHZ, STATE = 1e6, "PerformanceState"
 
 KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
-"""Mask of the bits that the NVML header defines, and the reason for all other bits."""
+"""Mask of the bits that NVML's header defines, and the reason that stands for all other bits."""
 
 APPLICATION_CLOCKS = 0x2
-"""Bit for clocks set by an administrator (nvidia-smi -ac or -lgc)."""
+"""Bit for clocks that an administrator has set (nvidia-smi -ac or -lgc)."""
 
 
 class Throttle(NamedTuple):
-    """A throttle reason, its bit in the event mask, and its nanosecond counter field, if any."""
+    """A throttle reason, its bit in the event mask, and the field that counts it in ns, if any."""
 
     reason: str
     bit: int
@@ -51,7 +51,7 @@ THROTTLES = (
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """Return the mask of current throttle reasons. Older drivers provide it under an older function
+    """Return the mask of current throttle reasons. In older drivers, the function has another
     name."""
     try:
         mask = device.number("CurrentClocksEventReasons")
@@ -64,7 +64,7 @@ def event_reasons(device: NvmlDevice) -> int:
 
 class Throttling:
     """Reads the event mask every tick, and the driver's counters of throttled nanoseconds. A reason
-    whose counter is missing or not supported by the driver is integrated from the mask."""
+    without a counter, or whose counter the driver does not support, is integrated from the mask."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
@@ -103,8 +103,8 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     state = gpu_context.state
 
     def sm_clock(device: NvmlDevice) -> float:
-        """Return the SM clock, which is also needed for the tensor core throughput."""
-        state.sm_clock = None  # in case the call raises
+        """Return the SM clock, which is also used for the tensor core throughput."""
+        state.sm_clock = None  # stays None if the call raises an error
         state.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
         return state.sm_clock
 

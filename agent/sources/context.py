@@ -1,4 +1,4 @@
-"""Context that sources use to build the reads of a GPU or of the host."""
+"""Context in which sources build the reads of a GPU or of the host."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -22,12 +22,12 @@ T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
 
 MOST_DEVICES = 256
-"""Maximum number of disks, NICs, ports, arrays, and sensors that the agent reports per kind; 2,000
-disks resulted in a scrape of 3.5 MB."""
+"""Maximum number of disks, NICs, ports, arrays, and sensors to report per kind. With 2,000 disks, a
+scrape had 3.5 MB."""
 
 
 def _question(call: str | int) -> tuple[Question, str]:
-    """Return the NVML query of a declaration, and the part of the answer that it selects."""
+    """Return the NVML query of a declaration, and the part of the response that it selects."""
     if isinstance(call, int):
         return FieldId(call), ""
     form = re.fullmatch(r"(\w+)(?:\(([\d, ]+)\))?(?:\.(\w+))?", call)
@@ -37,8 +37,8 @@ def _question(call: str | int) -> tuple[Question, str]:
 
 
 def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
-    """Return the first MOST_DEVICES devices. If more are found, add an absence that reports how
-    many were omitted. `key` is the setting that selects devices."""
+    """Return the first MOST_DEVICES devices. If there are more, add an absence with the number of
+    omitted devices. `key` is the setting that selects devices."""
     if len(found) > MOST_DEVICES:
         why = f"{len(found) - MOST_DEVICES} of {len(found)} devices are left out"
         out.absent(metric, Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why))
@@ -47,8 +47,8 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 
 @dataclass(slots=True)
 class Listing:
-    """Devices of a kind. They are listed again every minute and whenever the counted names or the
-    settings change, because listing directories at each tick is expensive."""
+    """Devices of a kind. They are listed again every minute, and whenever the counted names or the
+    settings change, because listing directories in every tick is expensive."""
 
     find: Callable[[Collection[str]], list[str]]
     _known: tuple[object, object] | None = None
@@ -64,13 +64,13 @@ class Listing:
 
 
 def is_virtual(files: FileTree, device: str) -> bool:
-    """Return whether a device is an SR-IOV virtual function, which comes and goes with its pod."""
+    """Return whether a device is an SR-IOV virtual function, which exists as long as its pod."""
     return "physfn" in names_in(files, f"{device}/device")
 
 
 def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
-    """Return whether a file contains a number above 0. Return None if the file is not readable or
-    contains no number from 0 to `most`."""
+    """Return whether a file contains a number above 0. Return None if the file cannot be read, or
+    if it does not contain a number from 0 to `most`."""
     try:
         number = read_int(files, path)
     except Absent:
@@ -80,8 +80,8 @@ def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """The settings, and the interval (s) of the counters that explain why a GPU starves. Sources
-    fetch the settings at each read because a reload may change them at any time."""
+    """The settings, and the interval (s) of the counters that show why a GPU is starved. Sources
+    look up settings in every read, because a reload may change them at any time."""
 
     configuration: Configuration = field(default_factory=Configuration)
     every: Callable[[], float] = EACH_TICK
@@ -93,17 +93,17 @@ class HostOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """A GPU that is being queried; `gpm` is None if the GPU does not support GPM."""
+    """A GPU that is read; `gpm` is None if the GPU does not support GPM."""
 
     device: NvmlDevice
     state: GpuState
     clock: Clock
-    gpus: int  # number of GPUs that share the driver and therefore take turns
+    gpus: int  # number of GPUs that take turns in the driver
     gpm: Gpm | None
     host: Host
-    identities: Callable[[], Sequence[GpuIdentity]] = tuple  # of all GPUs that the driver lists
+    identities: Callable[[], Sequence[GpuIdentity]] = tuple  # of all GPUs listed by the driver
     configuration: Configuration = field(default_factory=Configuration)
-    gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)  # for the host's worker
+    gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)  # for the worker of the host
 
     def read(
         self,
@@ -116,9 +116,9 @@ class GpuContext:
         run_on_wake: bool = False,
         together: bool = False,
     ) -> Read:
-        """Return a read of this GPU. `every` is a number of seconds or a function that returns it.
-        Reads that are compared between GPUs run in the same tick (`together`); others are
-        staggered."""
+        """Return a read of this GPU. `every` is a number of seconds, or a function that returns it.
+        If values are compared between GPUs, the reads run in the same tick (`together`); other
+        reads are staggered."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)
         return Read(
@@ -128,13 +128,13 @@ class GpuContext:
             every=interval,
             labels=self.device.labels,
             run_on_wake=run_on_wake,
-            stagger=0.0 if together else place or None,  # not needed for the first GPU
+            stagger=0.0 if together else place or None,  # not necessary for the first GPU
             varies=callable(every),
         )
 
     def rows(self, source: str, part: str, every: float, *rows: GpuRow) -> Read:
-        """Return a read of a table of rows, which runs rarely once the driver permanently refuses
-        every row."""
+        """Return a read for a table of rows. The read becomes infrequent when the driver has
+        permanently refused every row."""
         metrics, table = dict.fromkeys(row.metric for row in rows), GpuRows(self.device, rows)
 
         def interval() -> float:
@@ -143,7 +143,7 @@ class GpuContext:
         return self.read(source, part, metrics, table.read, interval)
 
     def declared(self, source: str, declarations: Declarations) -> Iterator[Read]:
-        """Yield the reads of all metrics whose declarations name an NVML call."""
+        """Yield the reads of all metrics that are declared with an NVML call."""
         by_interval: dict[str, list[GpuRow]] = {}
         for metric, table in declarations.asked:
             calls = table.call if isinstance(table.call, dict) else {"": table.call}

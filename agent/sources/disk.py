@@ -1,5 +1,5 @@
 """Whole disks and arrays: bytes, busy time, models, lost members, and failing disks. The values
-come from kernel files that every user can read, and from SMART data reported by udisks2."""
+come from kernel files that all users can read, and from SMART data reported by udisks2."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from agent.sources.context import HostOptions, Listing, bounded, flag
 
 
 class DiskConfig(Section, frozen=True):
-    """Disks whose names match `ignore` are not reported."""
+    """Disks with names that match `ignore` are not reported."""
 
     table = "disk"
     ignore: re.Pattern[str] = re.compile(r"^(loop|ram|zram|sr|fd|dm-)\d+")
@@ -40,18 +40,18 @@ FAULT = _METRICS["dgx_disk_fault"]
 BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 MOST_DIGITS = 9
 STOPPED = {"clear", "inactive", "broken"}
-"""States of an array that is not running; `raid_disks` may be 0 in these states."""
+"""States of an array that is not running, for which `raid_disks` may be 0."""
 
 SURVIVES = {"raid0": 0, "linear": 0, "raid4": 1, "raid5": 1, "raid6": 2}
-"""Number of members that an array can lose, by level. A mirror survives with a single member, and a
-RAID 10 array with half of its members."""
+"""Number of members that an array can lose, by level. A mirror needs a single member, and a RAID 10
+array needs half of its members."""
 
 SET = re.compile(r"external:[^/]")
-"""Metadata version of a container, a set of disks that firmware divides into arrays and that never
-runs itself."""
+"""Metadata version of a container, a set of disks that firmware divides into arrays. Containers
+never run."""
 
 MOST_ERRORS = 1 << 31
-ARRAY_STATE = 5.0  # Interval of array checks (s)
+ARRAY_STATE = 5.0  # Interval at which arrays are checked (s)
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
 
@@ -73,7 +73,7 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
             of = stats[counted(disk)]
             out.add(READ_BYTES, of.read_bytes, disk)
             out.add(WRITTEN_BYTES, of.write_bytes, disk)
-            # kernels before 5.10 do not count busy time for arrays
+            # kernels before 5.10 do not count the busy time of arrays
             timed = of.busy_time > 0 or of.read_bytes + of.write_bytes == 0
             out.add(BUSY, of.busy_time / 1000 if timed else NO_BUSY_TIME, disk)
 
@@ -96,7 +96,7 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 def _arrays(
     host: Host, options: HostOptions, seen: dict[str, dict[str, None]], out: ReadOutput
 ) -> None:
-    """Read the state of all arrays. `seen` contains the members that each array has had."""
+    """Read the state of all arrays. `seen` contains all members that each array has had."""
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
     arrays = [
@@ -110,7 +110,7 @@ def _arrays(
     for array in bounded(out, MEMBERS, arrays, "disk.ignore"):
         try:
             if text_or_nothing(files, f"{BLOCK}/{array}/md/array_state") in STOPPED:
-                expected, working = 1, 0  # the number of members is no longer known
+                expected, working = 1, 0  # the number of members is unknown
             else:
                 expected = raid_disks(files, array)
                 working = working_members(files, array, expected, blocks)
@@ -119,7 +119,7 @@ def _arrays(
         else:
             now = members(files, array, blocks)
             states = (_states(files, array, disk) for disk in now)
-            working -= sum("in_sync" in state and dead for state, dead in states)  # not yet noticed
+            working -= sum("in_sync" in state and dead for state, dead in states)  # not noticed yet
             missing = max(0, expected - working)
             level = text_or_nothing(files, f"{BLOCK}/{array}/md/level")
             most = expected // 2 if level == "raid10" else SURVIVES.get(level, expected - 1)
@@ -138,19 +138,19 @@ def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> boo
 
 
 def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
-    """Return the member state that the array reports, and whether the disk itself is dead."""
+    """Return the state of a member according to the array, and whether the disk is dead."""
     state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
     return state, text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
 
 
 def counted(disk: str) -> str:
-    """Return the /proc/diskstats name of a disk in /sys, where `!` replaces slashes
+    """Return the name in /proc/diskstats of a disk in /sys, in which `!` replaces slashes
     (cciss!c0d0)."""
     return disk.replace("!", "/")
 
 
 def whole_disks(files: FileTree, options: HostOptions) -> list[str]:
-    """Return the whole disks, with arrays first."""
+    """Return the whole disks, starting with arrays."""
     ignored = options.settings[DiskConfig].ignore
     found = [
         name
@@ -190,8 +190,8 @@ def raid_disks(files: FileTree, array: str) -> int:
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """Return the number of working members. If the level has no redundancy and therefore no file
-    `degraded`, the members are counted."""
+    """Return the number of working members. Levels without redundancy have no file `degraded`, so
+    their members are counted."""
     path = f"{BLOCK}/{array}/md/degraded"
     try:
         return expected - int(checked(read_int(files, path), Range(0, expected), path))
@@ -203,13 +203,13 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
 
 DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
-"""States in which NVMe controllers and SCSI devices do not work; other states are temporary."""
+"""States in which NVMe controllers and SCSI devices do not work; all others are temporary."""
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
-"""The udisks2 objects, which dgx-telemetry-smart.service reads every ten minutes because only root
-can query the disks. The file is removed when the service stops. The interfaces are documented at
-storaged.org/udisks/docs: org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller."""
+"""The udisks2 objects, which dgx-telemetry-smart.service reads every ten minutes, because only root
+can query the disks. The file is removed when the service stops. storaged.org/udisks/docs documents
+the interfaces: org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller."""
 
 UDISKS = "org.freedesktop.UDisks2"
 SILENT = Absent(
@@ -260,9 +260,9 @@ def _smart(files: FileTree, out: ReadOutput) -> None:
 
 
 def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
-    """Return whether each whole disk is failing, by name, based on udisks2 objects. Disks that
-    udisksd has not read or cannot read are omitted. An overheated NVMe disk does not count as
-    failing, because the kernel reports it."""
+    """Return whether each whole disk is failing, by name, from udisks2 objects. Disks that udisksd
+    has not read, or cannot read, are omitted. An NVMe disk that is only overheated is not failing;
+    the kernel reports its temperature."""
     found: dict[str, bool] = {}
     for path, interfaces in objects.items():
         block = interfaces.get(f"{UDISKS}.Block")

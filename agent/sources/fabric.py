@@ -1,4 +1,4 @@
-"""The NVSwitch fabric as reported by each GPU: its registration state and its faults."""
+"""The NVSwitch fabric, as reported by each GPU: its registration state and its faults."""
 
 import ctypes
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ REGISTRATION = "registration_error"
 
 
 class Part(NamedTuple):
-    """A part of the health mask: shift, bits, and healthy value; 0 means not reported."""
+    """A part of the health mask: shift, bits, and healthy value. The value 0 is not reported."""
 
     shift: int
     bits: int
@@ -40,18 +40,18 @@ MASK_PARTS = {
     "manager_disconnected": Part(14, 0x3, 1),
 }
 UNHEALTHY, HEALTHY = "unhealthy", 1
-"""Kind for an unhealthy summary that no other kind explains, and the value of a healthy summary."""
+"""Kind for an unhealthy summary without any other kind, and the value of a healthy summary."""
 
 ANSWERS = (
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
     ("GpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
 )
-"""Calls with their structures, newest first; a driver supports those up to its own version."""
+"""Calls and their structures, latest first; drivers support those up to their own version."""
 
 
 def health(mask: int, summary: int) -> dict[str, bool]:
-    """Return each fault kind that the fabric reports, and whether it is present."""
+    """Return the kinds of faults that the fabric reports, and whether each is present."""
     values = {kind: mask >> part.shift & part.bits for kind, part in MASK_PARTS.items()}
     found = {kind: value != MASK_PARTS[kind].healthy for kind, value in values.items() if value}
     if summary:
@@ -60,13 +60,13 @@ def health(mask: int, summary: int) -> dict[str, bool]:
 
 
 def _asked(device: NvmlDevice) -> Any:
-    """Return the fabric info in the newest version that the driver supports. Raises Absent."""
+    """Return the fabric info in the latest version that the driver supports. Raises Absent."""
     refusal = Absent(Reason.DRIVER, "nvmlDeviceGetGpuFabricInfo: not in this library")
     for call, structure in ANSWERS:
         try:
             info = getattr(device.nvml.library, structure)()
             device.get(call, ctypes.byref(info))
-        except AttributeError:  # this version of the bindings lacks the structure
+        except AttributeError:  # the structure is missing in this version of the bindings
             continue
         except Absent as absent:
             if absent.reason is not Reason.DRIVER:
@@ -78,7 +78,7 @@ def _asked(device: NvmlDevice) -> Any:
 
 
 def _fabric(device: NvmlDevice, out: ReadOutput) -> None:
-    device.links()  # raises if there are no links
+    device.links()  # raises Absent if there are no links
     info = _asked(device)
     if not info.state:
         raise Absent(Reason.UNSUPPORTED, "nvmlDeviceGetGpuFabricInfoV: no fabric for this GPU")

@@ -1,5 +1,5 @@
-"""GPU identity, NVML utilization of the GPU and its video engines, and the recovery action that the
-driver requests."""
+"""GPU identity, NVML utilization of GPUs and video engines, and the recovery action requested by
+the driver."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ RECOVERY_ACTION = _METRICS["dgx_gpu_recovery_action"]
 DECODER = _METRICS["dgx_gpu_decoder_utilization_ratio"]
 ENCODER = _METRICS["dgx_gpu_encoder_utilization_ratio"]
 ENGINES = {DECODER: "DecoderUtilization", ENCODER: "EncoderUtilization"}
-"""Video engines, which work independently of the multiprocessors, and their getters."""
+"""Video engines, which run independently of the multiprocessors, and their getters."""
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
@@ -28,7 +28,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
     def utilization(out: ReadOutput) -> None:
-        """Read utilization, and wake the slower reads when it changes from or to 0."""
+        """Read utilization; wake up slower reads when it changes to or from 0."""
         nonlocal awake
         rates = device.get("UtilizationRates")
         out.add(UTILIZATION, rates.gpu / 100)

@@ -1,5 +1,5 @@
 """The host itself: CPU cores, pressure, network mounts, and the Fabric Manager. The agent never
-accesses a mount because a dead server blocks every process that does."""
+accesses a mount, because a server that is down blocks every process that accesses it."""
 
 import errno
 from collections import Counter
@@ -24,13 +24,13 @@ NETWORK_MOUNTS = _METRICS["dgx_workload_network_mounts"]
 FABRIC_MANAGER = _METRICS["dgx_fabric_manager_running"]
 
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
-"""Mount tables of the host and of the agent itself. The latter is a fallback, because a service
-without access to /home does not see any mounts in it."""
+"""Mount tables of the host and of the agent itself. The second is used only if the first is not
+readable, because a service without access to /home cannot see any mounts there."""
 
 
 class CpuBusy:
     """CPU utilization between two reads of the CPU times, and the time spent waiting for disks. The
-    first read yields nothing."""
+    first read has no result."""
 
     def __init__(self, psutil: Psutil) -> None:
         self._psutil = psutil
@@ -48,7 +48,7 @@ class CpuBusy:
             out.pending = True
             return
         out.add(IO_WAIT, getattr(times, "iowait", 0.0))
-        # the kernel may decrease iowait slightly
+        # the kernel may slightly decrease iowait
         rested, worked = (max(0.0, new - old) for new, old in zip(now, before, strict=True))
         if rested + worked <= 0.0:
             raise Absent(Reason.UNKNOWN, "the CPU times have not moved since the last tick")
@@ -59,7 +59,7 @@ STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 
 
 def _pressure(files: FileTree, out: ReadOutput) -> None:
-    """Read the pressure totals of each resource. Other resources are read even if one fails."""
+    """Read the pressure totals of all resources, even if some of them cannot be read."""
     refused = []
     for resource, kinds in STALLS.items():
         path = f"/proc/pressure/{resource}"
@@ -95,18 +95,18 @@ REMOTE_KINDS = {
     *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "coda"),
     *("lustre", "gpfs", "ceph", "beegfs", "wekafs", "glusterfs", "pvfs2", "orangefs", "panfs"),
 }
-"""Network file system types, as named by the kernel."""
+"""Types of network file systems, with the kernel's names."""
 
 FUSE_KINDS = {
     *("sshfs", "s3fs", "goofys", "gcsfuse", "rclone", "mountpoint-s3", "geesefs", "blobfuse"),
     *("blobfuse2", "juicefs", "ceph-fuse", "glusterfs", "mfs", "alluxio-fuse", "seaweedfs"),
     *("fuse_dfs", "dfuse", "curlftpfs", "cvmfs2"),
 }
-"""Network file systems based on FUSE: `fuse.sshfs`, or `fuse` with the program as the device."""
+"""Network file systems based on FUSE: `fuse.sshfs`, or `fuse` with the program as device."""
 
 
 def _mounts(files: FileTree, out: ReadOutput) -> None:
-    host, own = MOUNT_TABLES  # hidepid or a PID namespace may hide the first
+    host, own = MOUNT_TABLES  # hidepid or a PID namespace may hide the host's table
     lines = (text_or_nothing(files, host) or read_text(files, own)).splitlines()
     mounts = [fields for line in lines if len(fields := line.split()) > 2]
     out.add(MOUNTS, len(mounts))
@@ -122,12 +122,12 @@ def _mounts(files: FileTree, out: ReadOutput) -> None:
 
 SWITCHES = "/proc/driver/nvidia-nvswitch/devices"
 PID_FILE = "/run/nvidia-fabricmanager/nv-fabricmanager.pid"
-KERNEL = "2", "kthreadd"  # First kernel thread, visible on every host but in no container
-PROGRAM = "nv-fabricmanage"  # Truncated by the kernel to 15 characters
+KERNEL = "2", "kthreadd"  # First kernel thread, visible on all hosts but not in containers
+PROGRAM = "nv-fabricmanage"  # Name as truncated by the kernel to 15 characters
 
 
 class FabricService:
-    """Finds the Fabric Manager process by the PID file of its service, or else among all
+    """Finds the process of the Fabric Manager by the PID file of its service, or else among all
     processes."""
 
     def __init__(self, files: FileTree) -> None:
@@ -145,15 +145,15 @@ class FabricService:
         out.add(FABRIC_MANAGER, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Return whether root runs this program, checking its name first for speed."""
+        """Return whether root runs a program; for speed, the name is checked first."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         return processes.is_roots(self._files, int(pid), name)
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """Yield the reads of the host. Reads that explain input shortages may run every tick, and reads
-    of mounts and services rarely run."""
+    """Yield the reads of the host. Reads that explain waiting for input may run every tick; reads
+    of mounts and services are infrequent."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (

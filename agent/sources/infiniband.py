@@ -1,5 +1,5 @@
-"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. A faulty port does not
-affect other ports."""
+"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. If a port is faulty,
+the other ports are unaffected."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -23,10 +23,10 @@ ERRORS = _METRICS["dgx_infiniband_errors_total"]
 PORT_UP = _METRICS["dgx_infiniband_link_up"]
 RATE = _METRICS["dgx_infiniband_rate_bytes_per_second"]
 
-LINK_STATE = 5.0  # Interval of link checks (s)
+LINK_STATE = 5.0  # Interval at which links are checked (s)
 WORD = 4  # bytes per unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
-PORT_STATES = {str(state) for state in range(8)}  # Both state files use fewer values
+PORT_STATES = {str(state) for state in range(8)}  # The two state files use some of these values
 FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
 ERROR_FILES = (
     *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
@@ -57,18 +57,18 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """Ports of this host and their counters. Ports are listed again every minute. An unreadable
-    counter is skipped until then because some drivers log every failed read."""
+    """Ports of this host and their counters. Ports are listed again every minute. A counter that
+    cannot be read is skipped until then, because some drivers log every failed read."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._ports: dict[Port, str] = {}  # directory of each port
+        self._ports: dict[Port, str] = {}  # directories by port
         self._list_at = 0.0
         self._refused: dict[tuple[Port, PortCounter], Absent] = {}
         self._answered: set[tuple[Port, PortCounter]] = set()
 
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
-        """Return the ports and their directories. Raises Absent if there are no ports."""
+        """Return the ports and their directories. Raises Absent if there are none."""
         if out.at >= self._list_at:
             self._list_at = out.at + intervals.LINKS
             self._ports = {
@@ -88,7 +88,7 @@ class InfinibandPorts:
                 out.ask(row.metric, partial(self._value, port, folder, row), *port, *row.kind)
 
     def links(self, out: ReadOutput) -> None:
-        """Read the state and the rate of each port together, so that they agree."""
+        """Read the state and the rate of a port together, so that they are consistent."""
         for port, folder in self._at(out, PORT_UP):
             out.ask(PORT_UP, partial(link_up, self._files, folder), *port)
             out.ask(RATE, partial(rate, self._files, folder), *port)
@@ -100,7 +100,7 @@ class InfinibandPorts:
         try:
             value = _count(self._files, f"{folder}/counters/{row.file}") * row.unit
         except Absent as absent:
-            if key not in self._answered:  # tolerate a single failure after a success
+            if key not in self._answered:  # tolerate one failure after a success
                 self._refused[key] = absent.without_traceback()
             self._answered.discard(key)
             raise
@@ -116,7 +116,7 @@ def _count(files: FileTree, path: str) -> int:
 
 
 def _state(files: FileTree, path: str) -> int:
-    """Return the number before the colon, for example 4 for `4: ACTIVE`."""
+    """Return the number before a colon, for example 4 for `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
     if number not in PORT_STATES:
@@ -131,8 +131,8 @@ def link_up(files: FileTree, folder: str) -> float:
 
 
 def rate(files: FileTree, folder: str) -> float:
-    """Return the rate in bytes per second and direction. Raises Absent if the port is down, because
-    its reported rate was never negotiated."""
+    """Return the rate in bytes per second per direction. Raises Absent if the port is down, because
+    its rate has not been negotiated."""
     path = f"{folder}/rate"
     if not link_up(files, folder):
         raise Absent(Reason.UNKNOWN, f"{path} has no meaning while the port is down")

@@ -1,5 +1,5 @@
-"""MIG metrics, reported separately for each GPU instance. They do not count toward the whole GPU,
-which refuses most calls in MIG mode."""
+"""MIG metrics, reported for each GPU instance. They are not included in the metrics of the whole
+GPU, which does not support most calls in MIG mode."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -35,10 +35,10 @@ ALL = (INSTANCE_INFO, USED, TOTAL, FREE, INSTANCE_PROCESSES, ACTIVE_SECONDS, *SH
 
 @dataclass(slots=True)
 class Instances:
-    """All instances of a GPU, which are listed again at each read."""
+    """All instances of a GPU, which are listed again in each read."""
 
     gpu: GpuContext
-    _gpm: dict[tuple[int, str], Gpm] = field(default_factory=dict)  # by instance ID and first UUID
+    _gpm: dict[tuple[int, str], Gpm] = field(default_factory=dict)  # by instance ID and UUID
 
     def read(self, out: ReadOutput) -> None:
         there: dict[int, list[mig.MigDevice]] = {}
@@ -58,7 +58,7 @@ class Instances:
             ):
                 try:
                     part(out, number, parts)
-                except Absent as absent:  # removed meanwhile, refused, or without GPM
+                except Absent as absent:  # removed in the meantime, refused, or without GPM
                     if absent.reason in FINAL:
                         raise
                     out.absent(metric, absent, str(number))
@@ -82,7 +82,7 @@ class Instances:
         if key not in self._gpm:
             self._gpm[key] = Gpm(self.gpu.device, self.gpu.clock.monotonic, number)
         gpm = self._gpm[key]
-        gpm.measurement()  # None if too little time has passed since creation or a wake-up
+        gpm.measurement()  # None if it was created or woken up too recently
         with suppress(Absent):
             out.add(ACTIVE_SECONDS, gpm.total(GpmId.GRAPHICS) / 100, label)
         latest = {} if gpm.latest is None else gpm.latest.values

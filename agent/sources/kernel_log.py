@@ -1,4 +1,4 @@
-"""The kernel log: GPU errors, which are passed on to the XID counts, and NVSwitch errors."""
+"""The kernel log: GPU errors, which are passed to the XID counts, and NVSwitch errors."""
 
 import logging
 from collections import Counter
@@ -18,13 +18,13 @@ _METRICS = declared_beside(__file__)
 READABLE = _METRICS["dgx_kernel_log_readable"]
 SWITCH_ERRORS = _METRICS["dgx_nvswitch_errors_total"]
 SWITCH_ERROR_AT = _METRICS["dgx_nvswitch_last_error_seconds"]
-BURST = 60.0  # Seconds during which repeated errors with the same switch and code are not logged
+BURST = 60.0  # Seconds for which repeated errors of a switch with the same code are not logged
 
 
 @dataclass(slots=True)
 class KernelLogRead:
-    """Reads new lines of the kernel log every tick. `xid` is called with each GPU error, and
-    `answers` with whether the log is readable."""
+    """Reads new lines of the kernel log in every tick. `xid` is called with each GPU error, and
+    `answers` is called with whether the log can be read."""
 
     kernel_log: KernelLog
     xid: Callable[[KernelXid], None]

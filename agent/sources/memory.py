@@ -16,21 +16,21 @@ FREE = _METRICS["dgx_gpu_memory_free_bytes"]
 RESERVED = _METRICS["dgx_gpu_memory_reserved_bytes"]
 BUS_WIDTH = _METRICS["dgx_gpu_memory_bus_width"]
 
-ARRIVAL = 64 << 20  # Minimum change (bytes) that indicates a process has started or exited
+ARRIVAL = 64 << 20  # Minimum change (bytes) that indicates the start or exit of a process
 UNIFIED = Absent(
     Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host"
 )
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. A process that starts or exits wakes the slower reads."""
+    """Yield the reads of a GPU. The start or exit of a process wakes up the slower reads."""
     device, before = gpu_context.device, -1
 
     def use(out: ReadOutput) -> None:
         nonlocal before
         try:
             info = device.memory(device.handle)
-        except Absent as absent:  # an integrated GPU has no separate memory to report
+        except Absent as absent:  # an integrated GPU has no memory of its own
             sheet = load().gpu(device.identity.model)
             if absent.reason is Reason.UNSUPPORTED and sheet is not None and sheet.integrated:
                 raise UNIFIED.without_traceback() from absent

@@ -1,4 +1,4 @@
-"""NICs: bytes in each direction, link state, and negotiated speed."""
+"""NICs: bytes in both directions, link state, and negotiated speed."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from agent.sources.context import HostOptions, Listing, bounded, is_virtual
 
 
 class NetworkConfig(Section, frozen=True):
-    """Interfaces whose names match `ignore` are not reported."""
+    """Interfaces with names that match `ignore` are not reported."""
 
     table = "network"
     ignore: re.Pattern[str] = re.compile(
@@ -32,17 +32,17 @@ SPEED = _METRICS["dgx_network_speed_bytes_per_second"]
 
 NET = "/sys/class/net"
 Fact = Callable[[FileTree, str], float]
-LINK_STATE = 5.0  # Interval of link checks (s)
+LINK_STATE = 5.0  # Interval at which links are checked (s)
 NOT_A_DEVICE = "bonding_masters"  # a control file in the directory of devices
 NIC_STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
 BYTES_PER_MEGABIT = 1e6 / 8
-NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # values by which drivers report no known speed
+NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # stand for an unknown speed in drivers
 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
-    """Return the NICs among the interfaces. Only interfaces with a device count, because virtual
-    interfaces (such as bridges or container endpoints) send through them. If no interface has a
-    device, as in a container, all count. If `ignore` is configured, it alone decides."""
+    """Return the NICs among the interfaces: those with a device, because virtual interfaces (such
+    as bridges or container endpoints) send through them. If no interface has a device, as in a
+    container, return all. If `ignore` is configured, only `ignore` applies."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:
@@ -75,8 +75,8 @@ def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: Rea
 
 
 def link_up(files: FileTree, device: str) -> float:
-    """Return 1 if the link is up, and 0 otherwise. The carrier decides if the driver reports no
-    operational state."""
+    """Return 1 if the link is up, and 0 otherwise. If the driver does not report an operational
+    state, the carrier is used."""
     path = f"{NET}/{device}/operstate"
     state = read_text(files, path)
     if state in NIC_STATES:
@@ -87,14 +87,14 @@ def link_up(files: FileTree, device: str) -> float:
 
 
 def speed(files: FileTree, device: str) -> float:
-    """Return the negotiated speed in bytes per second and direction, converted from Mbit/s."""
+    """Return the negotiated speed in bytes per second per direction, converted from Mbit/s."""
     path = f"{NET}/{device}/speed"
     try:
         megabits = read_int(files, path)
     except Absent as absent:
         if absent.reason is not Reason.FAILED:
             raise
-        # the kernel returns this error for a NIC that is down or does not report a speed
+        # the kernel returns this error for a NIC that is down or reports no speed
         raise Absent(Reason.UNKNOWN, str(absent)) from absent
     if megabits in NO_SPEED:
         why = f"reports no speed ({megabits} Mbit/s)"

@@ -1,4 +1,4 @@
-"""NVLink: payload and wire bytes per GPU and per link, errors, state, and remote device."""
+"""NVLink: payload and wire bytes per GPU and per link, errors, states, and remote devices."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -31,8 +31,8 @@ LINKS_EXPECTED = _METRICS["dgx_nvlink_links_expected"]
 ERRORS = _METRICS["dgx_nvlink_errors_total"]
 
 UP_STATES = (1, 2)
-"""States of a link that carries traffic or can do so immediately: active and sleeping. In state 3,
-the link is active, but its traffic is disabled."""
+"""States of links that carry traffic, or can do so immediately: active and sleeping. In state 3, a
+link is active, but its traffic is disabled."""
 
 KIB_BYTES = 1024.0
 _FIELDS = (
@@ -47,15 +47,15 @@ NVLINK5_BYTES = {
     FieldId.NVLINK_DATA_RECEIVED: FieldId.NVLINK5_RECEIVED,
 }
 ERROR_KINDS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
-"""`nvmlNvLinkErrorCounter_t` by `kind` label, for GPUs before Hopper."""
+"""`nvmlNvLinkErrorCounter_t` by `kind` label, for GPUs older than Hopper."""
 
 ERROR_FIELDS = {
     "replay": FieldId.NVLINK_REPLAYS,
     "recovery": FieldId.NVLINK_RECOVERIES,
     "crc": FieldId.NVLINK_CRC_ERRORS,
 }
-"""Field by `kind` label, for Ampere and newer. Data errors (kinds 3 and 4 above) are omitted
-because a healthy Hopper link counts errors that it corrects, so they do not indicate a fault."""
+"""Field by `kind` label, for Ampere and newer. Data errors (kinds 3 and 4 above) are omitted: a
+healthy Hopper link counts errors that it corrects, so the count does not indicate a fault."""
 
 NVLINK5_ERRORS = {
     "malformed_packet": FieldId.NVLINK5_MALFORMED_PACKETS,
@@ -69,38 +69,38 @@ NVLINK5_ERRORS = {
     "recovery_failed": FieldId.NVLINK5_FAILED_RECOVERIES,
     "symbol": FieldId.NVLINK5_SYMBOL_ERRORS,
 }
-"""Field by `kind` label for Blackwell, which has no other kinds."""
+"""Field by `kind` label for Blackwell, which does not have any other kinds."""
 
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
-USUAL_LINK_SPEED = 25e9  # Nominal bytes per second, link, and direction for other architectures
+USUAL_LINK_SPEED = 25e9  # Nominal bytes per second per link and direction on others
 
 
 class LinkReads:
-    """Bytes, state, errors, and remote device of each link of a GPU."""
+    """Bytes, states, errors, and remote devices of the links of a GPU."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._gpu = gpu_context
         self._device = gpu_context.device
         self._totals: GpuRows | None = None
-        self._half = 0.0  # bytes per second of half the link capacity in each direction
+        self._half = 0.0  # half the capacity of the links, in bytes per second per direction
         self._errors: GpuRows | None = None
-        self._newer: bool | None = None  # whether only the NVLink 5 byte fields are supported
+        self._newer: bool | None = None  # whether only NVLink 5 byte fields are supported
         self._most = 0
         self._down: set[int] = set()
-        self._came_up = True  # a link that is down does not report its remote device
+        self._came_up = True  # links that are down do not report the remote device
 
     def totals(self, out: ReadOutput) -> None:
         if self._totals is None or not self._totals.answered:
-            links = self._device.links()  # raises if there are no links
+            links = self._device.links()  # raises Absent if there are no links
             speed = LINK_SPEED.get(self._device.identity.architecture, USUAL_LINK_SPEED)
             self._half = len(links) * speed / 2
             self._totals = GpuRows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
         self._totals.read(out)
 
     def totals_interval(self) -> float:
-        """Return the interval: short without GPM or while GPM shows that the links are at least
-        half full, and longer while they are quiet or the driver refuses the call."""
+        """Return the interval, which is short without GPM or while links are at least half full,
+        and longer while links are quiet or the driver does not support the call."""
         if self._totals is None or not self._totals.answered:
             return intervals.LINKS
         return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
@@ -120,8 +120,8 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Yield rows for payload and wire bytes, with NVLink 5 fields if only they are
-        supported."""
+        """Yield rows for payload and wire bytes, with NVLink 5 fields if the driver supports only
+        those."""
         if self._newer is None:
             asked = (FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK5_TRANSMITTED)
             old, new = (
@@ -141,7 +141,7 @@ class LinkReads:
         for link in links:
             try:
                 state = self._device.link_state(link) in UP_STATES
-            except Absent as absent:  # a failed read counts as down and must not affect other links
+            except Absent as absent:  # a link with a failed read counts as down
                 if absent.reason in FINAL:
                     raise
                 out.absent(LINK_UP, absent, str(link))
@@ -151,7 +151,7 @@ class LinkReads:
             up += state
             self._came_up |= state and link in self._down
             (self._down.discard if state else self._down.add)(link)
-        if len(unknown) == len(links):  # no state is known, so the links are not reported as down
+        if len(unknown) == len(links):  # if no state is known, links are not reported as down
             raise unknown[0]
         self._most = max(self._most, up)
         out.add(LINKS, up)
@@ -161,7 +161,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval, which is short only if a link has come up since the last read."""
+        """Return the interval, which is short only if a link came up after the last read."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
@@ -176,8 +176,8 @@ class LinkReads:
         self._errors.read(out)
 
     def _error_rows(self) -> list[GpuRow]:
-        """Return a row for each link and kind. Fields are used if any link supports them, because
-        the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries and must
+        """Return a row for each link and kind. If any link supports fields, these are used, because
+        the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries, which must
         not affect other links."""
         links = self._device.links()
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
@@ -200,9 +200,9 @@ class LinkReads:
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """Return the kind of the remote device of a link, and its PCI address if it is a GPU.
 
-    All bits of the address are set for a switch and for a link that is down. Drivers before 470 do
-    not report the kind. With these drivers, a device with a valid address must be a GPU, because
-    they do not support any NVSwitch system known to the agent.
+    For a switch, and for a link that is down, all bits of the address are set. Drivers before 470
+    do not report the kind; a device with a valid address must then be a GPU, because these drivers
+    do not support any known system with NVSwitches.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")

@@ -1,4 +1,4 @@
-"""PCIe: traffic, link generation and width, replays, and switches above a GPU."""
+"""PCIe: traffic, link generation and width, replays, and the switches above a GPU."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,13 +26,13 @@ WIDTH_LIMIT = _METRICS["dgx_pcie_width_limit"]
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
-"""Factor by which a rate must exceed the link rate to count as a driver error (drivers 560-565
-multiplied rates by 1000)."""
+"""Ratio to the link rate above which a rate is a driver error (drivers 560-565 multiplied rates by
+1000)."""
 
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 DEVICES = "/sys/bus/pci/devices"
 SPEEDS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-"""PCIe generation by GT/s, as formatted by the kernel."""
+"""PCIe generation by GT/s, in the kernel's format."""
 
 
 def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
@@ -44,7 +44,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """PCIe traffic from a call that blocks for 20 ms per direction. Two GPUs are read per tick."""
+    """PCIe traffic from a call that blocks for 20 ms per direction; each tick reads two GPUs."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
@@ -75,10 +75,10 @@ def _fastest(device: NvmlDevice) -> float:
 
 
 def upstream_ports(path: str) -> list[str]:
-    """Return the upstream ports of the switches above a device, based on its sysfs path.
+    """Return the upstream ports of the switches above a device, from its sysfs path.
 
-    Below the root port, each switch has an upstream port followed by a downstream port. For
-    example, pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 yields only
+    Below the root port, each switch has an upstream port and then a downstream port. For example,
+    pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 contains a single upstream port,
     0000:04:00.0.
     """
     chain = [part for part in path.split("/") if part.count(":") == 2 and "." in part]
@@ -86,7 +86,7 @@ def upstream_ports(path: str) -> list[str]:
 
 
 def _uplink(files: FileTree, port: str) -> float:
-    """Return the capacity of the link above a port in bytes per second. Raises Absent."""
+    """Return the capacity in bytes per second of the link above a port. Raises Absent."""
     speed = read_text(files, f"{DEVICES}/{port}/max_link_speed").split(" ")[0]
     lanes = read_int(files, f"{DEVICES}/{port}/current_link_width")
     found = pcie_bytes_per_second(SPEEDS.get(speed, 0), lanes)
@@ -96,8 +96,8 @@ def _uplink(files: FileTree, port: str) -> float:
 
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
-    """Add the uplinks of the switches above a GPU, or none if the agent has no access to them. GPUs
-    behind a switch share its uplink, which may be saturated while their slots are not."""
+    """Add the uplinks of the switches above a GPU, if the agent can read them. GPUs behind a switch
+    share its uplink, which may be saturated although their slots are not."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:
@@ -109,7 +109,7 @@ def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. Bytes are read from GPM if the GPU supports it."""
+    """Yield the reads of a GPU. If the GPU supports GPM, bytes are read from GPM."""
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)
@@ -118,6 +118,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         call = PcieFromCall(gpu_context.device, every)
         yield gpu_context.read("pcie", "call", WAYS, call.read, every)
     yield from gpu_context.declared("pcie", _METRICS)
-    address = gpu_context.device.identity.pci_bus_id.lower()[-12:]  # NVML writes a longer address
+    address = gpu_context.device.identity.pci_bus_id.lower()[-12:]  # NVML's address is longer
     switches = partial(_switches, gpu_context.host.files, f"{DEVICES}/{address}")
     yield gpu_context.read("pcie", "switches", (UPLINK,), switches, intervals.TOPOLOGY)

@@ -40,39 +40,39 @@ SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
-"""Bytes above which a GPU without listed processes counts as used. The driver lists no processes in
-a container that cannot see the host's processes."""
+"""Memory use in bytes above which a GPU without listed processes counts as used. In a container
+that cannot see the host's processes, the driver lists none."""
 
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
-MOST_SHOWN = 8  # Maximum number of processes per GPU that the page lists by name
+MOST_SHOWN = 8  # Maximum number of processes per GPU that the page names
 MPS_SERVER = "nvidia-cuda-mps"
-"""Name of the CUDA Multi-Process Service (MPS) server and of its control daemon, truncated by the
-kernel to 15 characters. The server uses all GPUs on behalf of its clients, which are listed next to
-it (since Volta). A server started by a user's own daemon counts as the user's process."""
+"""Name of the server and the control daemon of the CUDA Multi-Process Service (MPS), truncated by
+the kernel to 15 characters. The server uses all GPUs for its clients, which are also listed (since
+Volta). A server that a user's own daemon has started counts as the user's process."""
 
 _SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
-DISPLAYS = frozenset(_SERVERS.split())  # Display servers, which are not jobs
+DISPLAYS = frozenset(_SERVERS.split())  # Display servers, which do not count as jobs
 MOST_DISPLAYED = 4 << 30
-"""Maximum GPU memory (bytes) of a display server. A larger process counts as a job, because any
-graphics program can use the name of a display server."""
+"""Maximum GPU memory (bytes) of a display server. A process with more memory counts as a job,
+because any graphics program can have the name of a display server."""
 
 
 def running(device: NvmlDevice) -> list[mig.GpuProcess]:
-    """Return the processes of a GPU. In MIG mode, they are listed per instance because only root
-    can list the processes of the whole GPU."""
+    """Return the processes of a GPU. In MIG mode, they are listed for each instance, because only
+    root can list the processes of the whole GPU."""
     places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
     return [process for place in places for process in mig.processes(device, place)]
 
 
 @dataclass(slots=True)
 class Processes:
-    """Lists processes for the worker that reads /proc, and records whether there are any, because
-    the interval of expensive reads depends on it."""
+    """Lists processes for the worker that reads /proc, and records whether there are any, which
+    determines the interval of expensive reads."""
 
     gpu: GpuContext
     _names: dict[int, str] = field(default_factory=dict)  # program names by PID
     _servers: frozenset[int] = frozenset()  # MPS servers
-    _seen: int = 0  # driver timestamp (us) of the latest process share
+    _seen: int = 0  # driver timestamp (us) of the latest share of a process
 
     def read(self, out: ReadOutput) -> None:
         listed: list[mig.GpuProcess] = []
@@ -84,7 +84,7 @@ class Processes:
             used = partial(device.memory, device.handle)
             if not listed and unless_final(lambda: used().used, 0) > OF_NOBODY:
                 raise HIDDEN.without_traceback()
-        finally:  # if the driver refuses the call, no process is known
+        finally:  # if the driver refuses the call, no processes are known
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
         self.gpu.state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
@@ -95,13 +95,13 @@ class Processes:
             self._add_shares(working, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
-        """Return the processes except MPS servers and display servers. A display server only
+        """Return the processes without MPS servers and display servers. A display server only
         renders graphics and uses little memory."""
         known, files, pids = self._names, self.gpu.host.files, [one.pid for one in listed]
         self._names = {
             pid: known.get(pid) or printable(text_or_nothing(files, f"/proc/{pid}/comm"))
             for pid in pids
-        }  # empty if the process has exited, or if hidepid hides it
+        }  # empty if the process has exited or is hidden by hidepid
         named = (pid for pid in pids if self._names[pid] == MPS_SERVER)
         self._servers = frozenset(pid for pid in named if self._serves(pid))
         return [
@@ -116,8 +116,8 @@ class Processes:
         ]
 
     def _serves(self, pid: int) -> bool:
-        """Return whether root runs this server, or whether root's daemon started the server for the
-        user of the first client."""
+        """Return whether root runs a server, or whether root's daemon has started the server for
+        the user of the first client."""
         files = self.gpu.host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):
@@ -139,7 +139,7 @@ class Processes:
                     out.add(PROCESS_MEMORY, held, pid, name)
 
     def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
-        """Add the share of each process since the last read, skipping values the driver repeats."""
+        """Add the share of each process since the last read, skipping values already seen."""
         samples: Sequence[Any] = ()
         try:
             if self._servers:

@@ -1,4 +1,4 @@
-"""System identity of this machine, and the number of responding GPUs."""
+"""Identity of this system, and the number of GPUs that respond."""
 
 from collections.abc import Callable, Iterator
 
@@ -17,7 +17,7 @@ GPUS = _METRICS["dgx_system_gpus"]
 GPUS_EXPECTED = _METRICS["dgx_system_gpus_expected"]
 
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
-"""The product name that the manufacturer has set."""
+"""The product name set by the manufacturer."""
 
 
 def reads(
@@ -26,7 +26,7 @@ def reads(
     product: str,
     expected: ExpectedGpus,
 ) -> Iterator[Read]:
-    """Yield the read of the machine's identity and of the number of its GPUs."""
+    """Yield the read of the machine's identity and number of GPUs."""
 
     def read(out: ReadOutput) -> None:
         inventory, settings = found(), configuration.current

@@ -1,4 +1,4 @@
-"""All sources: the reads of each GPU, the reads of the host, and all declared metrics."""
+"""All sources: the reads of each GPU and of the host, and all declared metrics."""
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -20,7 +20,7 @@ def _modules(names: str) -> tuple[ModuleType, ...]:
 
 GPU_SOURCES = _modules(
     "gpu memory power clocks temperature process instances activity pcie nvlink fabric ecc"
-)  # in the order in which a turn reads them
+)  # in the order in which they are read in a turn
 HOST_SOURCES = _modules("disk network infiniband host chassis")
 ALWAYS = _modules("system")  # sources that cannot be disabled
 SOURCES = (
@@ -41,8 +41,8 @@ KNOWN = TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")
 
 
 class SourcesConfig(Section, frozen=True):
-    """Sources that the agent does not read, by module name. Changes take effect after a restart.
-    The source of the machine identity cannot be disabled."""
+    """Sources that are not read, by module name. Changes take effect after a restart. The source
+    with the identity of the machine cannot be disabled."""
 
     table, at_start = "sources", ("disable",)
     disable: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
-    """Yield the reads of a source, or a single read that reports it as disabled."""
+    """Yield the reads of a source or, if it is disabled, a single read that reports this."""
     name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads
@@ -78,8 +78,8 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
 
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
-    """Yield the name of the worker and the read for each read of the host. Reads that may run every
-    tick and access no device share a worker; the remaining reads of each source have their own."""
+    """Yield the name of the worker and the read, for each read of the host. Reads that may run
+    every tick and access no device share a worker; other reads have a worker per source."""
     for source in HOST_SOURCES:
         name = name_of(source)
         rest = "mounts" if name == "host" else name
@@ -88,7 +88,7 @@ def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:
-    """Yield the metrics that the modules declare, in order of declaration."""
+    """Yield the metrics declared in the modules, in the order of declaration."""
     for module in modules:
         values = vars(module).values()
         named = {value.name: value for value in values if isinstance(value, Metric)}

@@ -1,4 +1,4 @@
-"""GPU temperatures, the margin to the temperature limit, and fans on the board."""
+"""GPU temperatures, the margin to the limit, and fans on the board."""
 
 from collections.abc import Iterator
 
@@ -21,26 +21,26 @@ FAN = _METRICS["dgx_gpu_fan_ratio"]
 
 MOST_FANS = 16
 
-CORE = 0  # The only value of `nvmlTemperatureSensors_t`
+CORE = 0  # The only member of `nvmlTemperatureSensors_t`
 OPERATING = "operating"
 SLOWDOWN = "slowdown"
 THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
-"""`nvmlTemperatureThresholds_t` by `limit` label."""
+"""`nvmlTemperatureThresholds_t`, by `limit` label."""
 
 
 COOL = 10.0
-"""Degrees Celsius below its limit from which the core is not the part that is too hot."""
+"""Degrees Celsius below its limit at which the core is not the part that is too hot."""
 
 
 def cool_core(samples: SampleStore, labels: Labels) -> list[Figure]:
-    """Return the temperature of a core that is far below its limit, else nothing."""
+    """Return the core temperature if it is far below its limit, or else an empty list."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
     cool = core is not None and limit is not None and core <= limit - COOL
     return [Figure("core", core, limit, "celsius")] if cool and core is not None else []
 
 
 def core_temperature(device: NvmlDevice) -> float:
-    """Return the temperature in degrees Celsius, using an older, deprecated call as a fallback."""
+    """Return the temperature in degrees Celsius; if necessary, use an older, deprecated call."""
     try:
         return device.number("TemperatureV", CORE)
     except Absent as absent:
@@ -50,7 +50,7 @@ def core_temperature(device: NvmlDevice) -> float:
 
 
 def _limit(device: NvmlDevice) -> float | Absent:
-    """Return the maximum operating temperature, or else the slowdown temperature."""
+    """Return the maximum operating temperature or, if unknown, the slowdown temperature."""
     limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
     for name in (SLOWDOWN, OPERATING):
         try:
@@ -62,8 +62,8 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> GpuRows:
-    """Return a row for each fan, or a single row if the driver does not report how many there
-    are."""
+    """Return a row for each fan, or a single row if the driver does not report the number of
+    fans."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
@@ -74,9 +74,9 @@ def _fans(device: NvmlDevice) -> GpuRows:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU: the core every tick, and fans rarely if the board has none."""
+    """Yield the reads of a GPU: the core every tick, and fans infrequently if there are none."""
     device, both = gpu_context.device, (TEMPERATURE, MARGIN)
-    limit: float | Absent | None = None  # queried at the first read of the core
+    limit: float | Absent | None = None  # queried in the first read of the core
     fans: GpuRows | None = None
 
     def core(out: ReadOutput) -> None:

@@ -1,6 +1,6 @@
 """The processes on each GPU: the state of their threads, and their job.
 
-Nothing is read for GPUs without processes.
+For GPUs without processes, nothing is read.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from agent.threads import Spawn, on_a_thread
 
 
 class JobConfig(Section, frozen=True):
-    """Job options: `info` enables exporting the names and users of the jobs on each GPU."""
+    """Job options: `info` enables the export of names and users of the jobs on each GPU."""
 
     table, retired = "job", ("nccl",)
     info: bool = False
@@ -60,8 +60,8 @@ UNSEEN = Absent(
     f"/proc hides a thread or a child of a process on the GPU: {VISIBLE}",
 )
 MOST_JOBS = 8
-REST_CORES = 0.05  # CPU usage (cores) below which processes count as idle
-CGROUP_HOLDS = 60.0  # Seconds for which a process is assumed to stay in its cgroup
+REST_CORES = 0.05  # CPU usage in cores below which processes count as idle
+CGROUP_HOLDS = 60.0  # Seconds for which a process is assumed to remain in its cgroup
 
 
 def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
@@ -73,7 +73,7 @@ def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
 
 @dataclass(slots=True)
 class Workload:
-    """Reads the processes of every GPU once a second."""
+    """Reads the processes of every GPU once per second."""
 
     host: Host
     options: HostOptions
@@ -83,8 +83,8 @@ class Workload:
     times: ProcessTimes
     _seconds: dict[Labels, dict[str, Times]] = field(default_factory=dict)  # since first seen
     _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
-    _moved: dict[int, int] = field(default_factory=dict)  # bytes by PID, as of the last read
-    _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # shared between GPUs
+    _moved: dict[int, int] = field(default_factory=dict)  # bytes by PID, in the last read
+    _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # shared by all GPUs
 
     def read(self, out: ReadOutput) -> None:
         now = dict(self.gpu_processes)
@@ -187,8 +187,8 @@ class Workload:
             self._add_bytes(out, gpu, pids)
 
     def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:
-        """Add the bytes moved by the idle processes of a GPU. If there are many processes, each
-        read covers only a part of them."""
+        """Add the bytes read and written by a GPU's idle processes. If there are many, each read
+        covers only some of them."""
         parts = -(-len(pids) // MOST_AT_REST)
         for pid in pids[int(out.at) % parts :: parts]:
             count = processes.bytes_moved(self.host.files, pid)
@@ -219,7 +219,7 @@ class Workload:
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether the job is among `jobs`, based on its number or its pod."""
+    """Return whether `jobs` contains a job, based on its number or its pod."""
     return any(
         (one.job_id, one.runtime) == (labels.job_id, labels.runtime)
         or (labels.pod and (one.namespace, one.pod) == (labels.namespace, labels.pod))
@@ -228,8 +228,8 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the labels of a job without names, for use while `job.info` is off. The runtime and
-    key still identify GPUs of the same job."""
+    """Return the labels of a job without names, which are used if `job.info` is disabled. The
+    runtime and the key still identify GPUs of the same job."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 

@@ -1,8 +1,8 @@
-"""XID errors per code, reported by NVML events and by the kernel log.
+"""XID errors by code, reported by NVML events and in the kernel log.
 
-An error may arrive as an event, as a log line, or as both at different times. The agent counts each
-channel separately and reports the larger count, so that no error is counted twice, and an error
-that either channel misses is still counted.
+An error may be reported as an event, as a log line, or as both at different times. The agent counts
+both channels separately and reports the larger count, so that no error is counted twice, and an
+error that is missing in one of the channels is still counted.
 """
 
 import logging
@@ -34,19 +34,19 @@ NVLINK_FAULTS = replace(_METRICS["dgx_gpu_nvlink_faults_total"], which=lambda _:
 
 PCI = "PCI"
 OF_MANY_LINES = 13
-"""XID of an SM exception, which the driver logs as many lines, for example a line per SM."""
+"""XID of an SM exception, for which the driver logs many lines, for example one per SM."""
 
 LARGEST = 9999
-"""Upper bound on XID codes; all bits set means no error."""
+"""Upper bound for XID codes; all bits set means no error."""
 
-BURST = 60.0  # Seconds during which repeated errors with the same GPU and code are not logged
+BURST = 60.0  # Seconds for which repeated errors of a GPU with the same code are not logged
 EXCEPTION = 2.5
-"""Seconds within which further lines belong to the same exception, even if a tick separates
-them."""
+"""Seconds for which further lines belong to the same exception, even if they are in different
+ticks."""
 
 
 class XidCounts:
-    """Error counts by UUID and code, which are kept while a GPU is lost. Each channel has a single
+    """Error counts by UUID and code, which are also kept for a lost GPU. Each channel has only one
     writer thread."""
 
     def __init__(
@@ -55,18 +55,18 @@ class XidCounts:
         listed: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._gpus = gpus  # all known GPUs
-        self._listed = listed  # UUID of each GPU by address, as listed by the driver even if lost
+        self._listed = listed  # UUIDs by address, as listed by the driver even for lost GPUs
         self._sought: set[str] = set()
         self._unmet: Mapping[str, str] = {}
-        self._logged = False  # whether the kernel log is readable
+        self._logged = False  # whether the kernel log can be read
         self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
-        self._last: dict[str, int] = {}  # last code by UUID or address; the most recent comes last
+        self._last: dict[str, int] = {}  # last code by UUID or address, most recent last
         self._at: dict[tuple[str, int], float] = {}  # time of the last error, by GPU and code
         self._known: dict[str, str] = {}
         self._places: dict[tuple[int, ...], str] = {}
-        self.refused: Mapping[str, Absent] = {}  # by UUID: GPUs without event support
-        self._sampled: object = None  # state from which the cached samples were built
+        self.refused: Mapping[str, Absent] = {}  # GPUs without events, by UUID
+        self._sampled: object = None  # state from which the samples in the cache were built
         self._samples: list[Sample] = []
         self._reported: dict[tuple[str, int], tuple[float, int]] = {}  # time and count last logged
         self._exceptions: dict[tuple[str, str], float] = {}  # start time of the last exception
@@ -79,12 +79,12 @@ class XidCounts:
         self._note("nvml", uuid, code)
 
     def note_line(self, line: KernelXid) -> None:
-        """Count an error from a kernel log line. An unknown GPU is identified by its address in the
-        driver's list of GPUs. If it is not listed, the error is only logged."""
+        """Count an error in the kernel log. An unknown GPU is identified by its address in the
+        driver's list of GPUs. If the address is not listed, the error is only logged."""
         where = f"{PCI}:{line.pci.lower().partition('.')[0]}"
         if self._met(where) == where and where not in self._sought:
             self._sought.add(where)
-            with suppress(TimeoutError):  # reading the driver's files blocks while the driver hangs
+            with suppress(TimeoutError):  # reading the driver's files may block if it hangs
                 self._unmet = in_time(self._listed)
         self._note(line.way, where, line.code)
         if line.unit:
@@ -98,7 +98,7 @@ class XidCounts:
 
     def _note(self, way: str, uuid: str, code: int) -> None:
         if not 0 < code <= LARGEST:
-            if not self._odd:  # log only once, as the driver may repeat it often
+            if not self._odd:  # log only once, because the driver may repeat it
                 log.warning(LogEvent("implausible", metric=XID_ERRORS.name, uuid=uuid, value=code))
             self._odd = True
             return
@@ -109,7 +109,7 @@ class XidCounts:
                 self._exceptions[way, uuid] = self._now
             self._ways[way][uuid, code] += 1
             self._last.pop(uuid, None)
-            self._last[uuid] = code  # moves the GPU to the end
+            self._last[uuid] = code  # the GPU becomes the last
             self._at[uuid, code] = self._now
 
     def read(self, out: ReadOutput) -> None:
@@ -146,8 +146,8 @@ class XidCounts:
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
-        """Return the largest count of all channels for each GPU and code. Errors reported by
-        address are assigned to their GPU once it is known."""
+        """Return the largest count among the channels, for each GPU and code. Errors reported with
+        an address are assigned to the GPU when it becomes known."""
         found: dict[tuple[str, int], int] = {}
         for way in self._ways.values():
             counted: Counter[tuple[str, int]] = Counter()
@@ -158,7 +158,7 @@ class XidCounts:
         return found
 
     def _met(self, where: str) -> str:
-        """Return the UUID of a GPU reported by its address, or the address while it is unknown."""
+        """Return the UUID of a GPU reported by address, or the address if the GPU is unknown."""
         place, separator, address = where.partition(":")
         return (
             self._places.get(pci_address(address), where) if separator and place == PCI else where
@@ -170,7 +170,7 @@ class XidCounts:
                 yield Sample(NVLINK_FAULTS, (self._known[uuid], uuid, *which), float(count))
 
     def _report(self, seen: Mapping[tuple[str, int], int]) -> None:
-        """Log new errors, with at most one line per minute for each GPU and code."""
+        """Log new errors, at most one line per minute for each GPU and code."""
         for (uuid, code), count in seen.items():
             at, before = self._reported.get((uuid, code), (-BURST, 0))
             if count > before and self._now - at >= BURST:

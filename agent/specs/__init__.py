@@ -1,6 +1,6 @@
-"""Data sheets: manufacturers' specifications of systems and GPUs, each with its source.
+"""Data sheets: manufacturers' specifications of systems and GPUs, with the source of each value.
 
-There is a TOML file per system or GPU, named after it. Sources starting with [P] are public data
-sheets or transcripts, and sources starting with [U] are unverified. All other sources are papers
-about these systems, cited by title.
+Each system or GPU has a TOML file with its name. Sources that start with [P] are public data sheets
+or transcripts, and sources that start with [U] are unverified. All other sources are papers about
+these systems, cited by title.
 """

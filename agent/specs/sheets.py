@@ -1,6 +1,6 @@
-"""Data sheets: manufacturers' specifications of systems and GPUs, each with its source.
+"""Data sheets: manufacturers' specifications of systems and GPUs, with the source of each value.
 
-There is a TOML file per system or GPU, named after it. tests/agent/specs checks their contents.
+Each system or GPU has a TOML file with its name. tests/agent/specs checks their contents.
 """
 
 import tomllib
@@ -24,14 +24,14 @@ _PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
     for generation, transfers in {3: 8e9, 4: 16e9, 5: 32e9}.items()
 }
 _PCIE[6] = 64e9 * 236 / 256
-"""Bits per second and lane after line coding: 8b/10b, or 128b/130b since generation 3. Generation 6
-uses 256-byte units, of which 20 bytes are link layer and error correction data."""
+"""Bits per second per lane after line coding: 8b/10b, or 128b/130b from generation 3 on. Generation
+6 uses 256-byte units, which include 20 bytes of link layer and error correction data."""
 
 PCIE_SOURCE = "PCI Express Base Specification: transfers per second, times lanes, times line coding"
 
 
 def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
-    """Return bytes per second in each direction, or None for an unknown generation."""
+    """Return the bytes per second in each direction, or None if the generation is unknown."""
     per_lane = _PCIE.get(generation)
     return per_lane * lanes / 8 if per_lane is not None else None
 
@@ -39,7 +39,7 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
 UNITS: Mapping[str, float] = MappingProxyType(
     {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
-"""Size of a unit in bytes, bytes per second, or watts; other units are base units."""
+"""Size of each unit in bytes, bytes per second, or watts; all other units are base units."""
 
 BOTH_WAYS = ("transmit", "receive")
 READ_WRITE = ("read", "write")
@@ -55,7 +55,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
 
 
 class SpecValue(Struct, frozen=True):
-    """A value as printed in its source."""
+    """A value as printed in the source."""
 
     value: float
     unit: str
@@ -64,43 +64,43 @@ class SpecValue(Struct, frozen=True):
 
     @property
     def base(self) -> float:
-        """The value in base units: bytes, bytes per second, or watts; sizes use decimal
-        prefixes."""
+        """The value in base units: bytes, bytes per second, or watts. Prefixes of sizes are
+        decimal."""
         return self.value * UNITS.get(self.unit, 1.0)
 
 
 class Names(Struct, frozen=True):
-    """Names of a device in a driver or firmware, and the source of the names."""
+    """Names of a device in a driver or in firmware, and the source of the names."""
 
     names: tuple[str, ...]
     source: str
 
 
 class SpecBandwidth(NamedTuple):
-    """Bandwidth of a data path in a single direction, per GPU, link, port, or array."""
+    """Bandwidth of a data path in one direction, per GPU, link, port, or array."""
 
     bytes_per_second: float
     source: str
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
-    """`[gpu]`; `models` are its NVML names, `values` holds its specifications by key, and
-    `bandwidths` is keyed by path and direction, with NVLink's value per link."""
+    """`[gpu]`; `models` contains NVML names, `values` contains specifications by key, and
+    `bandwidths` is by path and direction, with a value per link for NVLink."""
 
     name: str
     title: str
     models: Names
-    card: bool = False  # a machine with a single card is a system of the same name
-    integrated: bool = False  # shares host memory and has no PCIe slot
+    card: bool = False  # a machine with a single card is a system with this name
+    integrated: bool = False  # shares the host's memory and has no PCIe slot
     values: Mapping[str, SpecValue]
     bandwidths: Mapping[tuple[str, str], SpecBandwidth]
 
 
 class LinkGraph(Struct, frozen=True):
-    """`[system.nvlink_graph]`: NVLinks between GPUs, as `pairs` of (GPU, GPU, links); empty if a
-    switch connects all GPUs.
+    """`[system.nvlink_graph]`: NVLinks between GPUs, with `pairs` of (GPU, GPU, links); empty if
+    all GPUs are connected by a switch.
 
-    GPU numbering differs between machines, so compare graphs instead of index pairs.
+    Machines number their GPUs differently, so graphs must be compared instead of index pairs.
     """
 
     kind: Literal["cube-mesh", "fully-connected", "nvswitch"]
@@ -110,15 +110,15 @@ class LinkGraph(Struct, frozen=True):
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):
-    """`[system]`; `gpu` names the data sheet of its GPUs, `products` are patterns of its DMI
-    product name, and `values` and `bandwidths` are as in GpuSpec."""
+    """`[system]`; `gpu` is the name of the data sheet of its GPUs, `products` contains patterns for
+    its DMI product name, and `values` and `bandwidths` are as in GpuSpec."""
 
     name: str
     title: str
     gpu: str
     gpu_alternatives: tuple[str, ...] = ()
     products: Names | None = None
-    rack: bool = False  # identified by its GPUs' rack position, even if GPUs are missing
+    rack: bool = False  # identified by the rack position of its GPUs, even if some are missing
     nvlink_graph: LinkGraph | None = None
     values: Mapping[str, SpecValue]
     bandwidths: Mapping[tuple[str, str], SpecBandwidth]
@@ -138,10 +138,10 @@ class Specs(NamedTuple):
 
     systems: Mapping[str, SystemSpec]
     gpus: Mapping[str, GpuSpec]
-    models: Mapping[str, GpuSpec]  # by plain NVML name
+    models: Mapping[str, GpuSpec]  # by NVML name without prefix
 
     def gpu(self, model: str) -> GpuSpec | None:
-        """Return the data sheet of a GPU by NVML name, with or without the manufacturer prefix."""
+        """Return the data sheet of a GPU by its NVML name, with or without NVIDIA as a prefix."""
         return self.models.get(_plain(model))
 
 
@@ -151,7 +151,7 @@ def _plain(name: str) -> str:
 
 @cache
 def load() -> Specs:
-    """Read the bundled data sheets, sorted by name."""
+    """Read the data sheets in this package, in order of name."""
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
     sheets = Path(__file__).parent.glob("*.toml")
@@ -172,8 +172,8 @@ def load() -> Specs:
 
 
 def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
-    """Return a data sheet table with its values and bandwidths separated; a value without a source
-    has the table's source. The PCIe bandwidths of a GPU follow from its generation and lanes."""
+    """Return a data sheet table with values and bandwidths separated. A value without a source has
+    the table's source. A GPU's generation and lanes determine its PCIe bandwidths."""
     source = {"source": table.get("source", "")}
     parts = {k: source | part if isinstance(part, dict) else part for k, part in table.items()}
     figures = {k: v for k, v in parts.items() if isinstance(v, dict) and "value" in v}
@@ -196,10 +196,10 @@ def recognise(
     models: tuple[str, ...], product: str, configured: str = "", *, racked: bool = False
 ) -> SystemSpec | None:
     """Return the system with the given GPU models (NVML names) and DMI product name; `racked` is
-    true if a GPU reports its chassis.
+    true if a GPU reports a chassis.
 
-    `configured` overrides both; raises ConfigError if it names no data sheet. GPUs may be missing,
-    but the remaining GPUs must match. A machine without an NVIDIA product name is not a DGX.
+    `configured` overrides both; ConfigError is raised if there is no such data sheet. GPUs may be
+    missing, but all others must match. A machine without an NVIDIA product name is not a DGX.
     """
     specs = load()
     if configured and configured not in specs.systems:
@@ -215,13 +215,13 @@ def recognise(
         if found <= {system.gpu, *system.gpu_alternatives}
         and _fits(system, len(models), _plain(product), racked=racked)
     ]
-    # Without GPUs, systems that share a product name cannot be told apart.
+    # Without GPUs, systems with the same product name cannot be distinguished.
     ambiguous = not found and len(fitting) > 1
     return fitting[-1] if fitting and not ambiguous else None
 
 
 def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
-    """Return whether the product name and the number of GPUs match the system."""
+    """Return whether the product name and the number of GPUs are those of the system."""
     if system.products is None:
         some_missing = system.rack and racked and gpus < system.gpus
         return (gpus == system.gpus or some_missing) and not product.startswith("dgx")
@@ -230,7 +230,7 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """Name of the system and number of its GPUs; by default the agent detects both."""
+    """Name of the system and number of its GPUs, which are detected by default."""
 
     table = ""
     retired = ("specs", "cluster")
@@ -239,11 +239,11 @@ class SpecConfig(Section, frozen=True):
 
 
 class SaturationConfig(Section, frozen=True):
-    """Thresholds of saturated paths, as shares of their limits."""
+    """Thresholds for saturated paths, as shares of their limits."""
 
     table = "saturation"
-    # V100 peers reached 47.9 of 50 GB/s and P100 peers 73.06 of 80 GB/s ([P] Dell
-    # measurements): a saturated link may stay slightly below its nominal bandwidth.
+    # V100 peers reached 47.9 of 50 GB/s, and P100 peers 73.06 of 80 GB/s ([P] Dell measurements),
+    # so a saturated link may be slightly below its nominal bandwidth.
     nvlink: Share = 0.85
     pcie: Share = 0.80  # headers and flow control use 10 to 20 % of the bandwidth
     hbm: Share = 0.90  # up to 95 % utilization: NVIDIA DGX Station Architecture WP-V01, section 2.1
@@ -254,20 +254,20 @@ class SaturationConfig(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MachineSpecs:
-    """The system of this machine, determined by its product name and GPUs; part of Settings."""
+    """The system of this machine, based on its product name and GPUs; a part of Settings."""
 
     product: str = ""
     system: str = ""  # as configured
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """Return the specs for a machine with the product name. Raises ConfigError if the
+        """Return the specs of a machine with the given product name. Raises ConfigError if the
         configured system does not exist."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)
         return cls(product, configured)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Return the system of this machine, given its GPUs."""
+        """Return the system of this machine, which has the given GPUs."""
         racked = any(gpu.racked for gpu in gpus)
         return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

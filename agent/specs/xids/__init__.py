@@ -1,7 +1,7 @@
 """XID errors: the name of each code, its severity, and the first action.
 
-`codes.toml` holds the table and its sources. NVLink 5 reports XIDs 144 to 150, whose action depends
-on further fields of the kernel log line: the unit, whether the error was fatal, and two words.
+`codes.toml` contains the table and its sources. NVLink 5 reports XIDs 144 to 150, whose action
+depends on more fields of the kernel log line: the unit, whether the error was fatal, and two words.
 """
 
 import tomllib
@@ -16,8 +16,8 @@ from agent.model import Severity
 
 
 class XidMeaning(Struct, frozen=True, kw_only=True):
-    """An XID code; `generations` is `all`, `from ampere`, `until volta`, ...; `older` is its name
-    on GPUs up to Volta, or empty if that does not differ."""
+    """An XID code; `generations` is `all`, `from ampere`, `until volta`, ...; `older` is the name
+    on GPUs up to Volta, or empty if the name is the same."""
 
     code: int
     name: str
@@ -29,19 +29,19 @@ class XidMeaning(Struct, frozen=True, kw_only=True):
 
 
 RESET, IGNORE = "reset", "ignore"
-"""Actions after NVLink 5 errors."""
+"""Actions for NVLink 5 errors."""
 
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
-"""Architectures whose memory retires pages; newer architectures remap rows."""
+"""Architectures that retire memory pages; newer architectures remap rows."""
 
 NVLINK5 = range(144, 151)  # NVLink 5 codes
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
 MANAGED_UNIT = "NETIR_MFDE_EVENT"
 HARMLESS_LINK_EVENTS = frozenset({38, 40})
-"""Link-down subcodes that require no action on the GPU, in bits 20 to 25 of the first word; the
-remote end or the host reported the error to [C]."""
+"""Subcodes of a link-down event that require no action on the GPU, from bits 20 to 25 of the first
+word. The error was reported by the remote end or the host [C]."""
 
-HARMLESS_MANAGED = 3  # MFDE event status without significance
+HARMLESS_MANAGED = 3  # MFDE event status that has no significance
 
 
 @cache
@@ -51,7 +51,7 @@ def _table() -> dict[str, Any]:
 
 @cache
 def first_steps(table: str = "first_step") -> Mapping[str, str]:
-    """Return the first steps, or another table of texts, by action."""
+    """Return the first steps, or the texts in another table, by action."""
     return convert(_table()[table], dict[str, str])
 
 
@@ -66,7 +66,7 @@ def catalogue() -> Mapping[int, XidMeaning]:
 
 
 def meaning(code: int) -> XidMeaning:
-    """Return the meaning of a code; an unknown code gets a generic meaning."""
+    """Return the meaning of a code; the meaning of an unknown code is generic."""
     return catalogue().get(code) or XidMeaning(
         code=code,
         name="a code that this table does not have",
@@ -89,10 +89,10 @@ def critical() -> tuple[int, ...]:
 
 
 def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> str:
-    """Return the action after an NVLink 5 XID, based on unit, severity, first word, and status.
+    """Return the action for an NVLink 5 XID, based on unit, severity, first word, and status.
 
     A nonfatal error requires no action, or is followed by XID 154 with the action. A fatal error
-    requires a reset, unless the remote end of the link caused it.
+    requires a reset, unless the remote end of the link caused the error.
     """
     if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):
         return IGNORE
