@@ -20,6 +20,7 @@ PROGRAM = HOME / "bin/dgx-telemetry"
 COMMAND = Path("/usr/local/bin/dgx-telemetry")
 CONFIGURATION = Path("/etc/dgx-telemetry")
 UNIT_FOLDER = Path("/etc/systemd/system")
+DROP_INS = UNIT_FOLDER / f"{SERVICE}.d"
 PACKAGED = Path("/usr/lib/systemd/system", SERVICE)
 BOOTED = Path("/run/systemd/system")
 """Directory that exists only if systemd is the init system, as tested by sd_booted(3)."""
@@ -45,8 +46,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(f"dgx-telemetry came as a package: apt {verb} dgx-telemetry, or dnf remove")
     if not carry_out(uninstalling(purge=arguments.purge)):
         print(f"nothing to do: {SERVICE} is not installed")
-    if CONFIGURATION.exists():
-        print(f"{CONFIGURATION} stays: --purge removes it too")
+    if not arguments.purge and CONFIGURATION.exists():
+        print(f"{CONFIGURATION} stays: --purge removes its config.toml too")
+    left = (file for folder in (CONFIGURATION, DROP_INS) for file in folder.rglob("*"))
+    if arguments.purge and (others := [str(file) for file in left if not file.is_dir()]):
+        print(f"kept, not of this program: {', '.join(sorted(others))}")
     return 0
 
 
@@ -68,21 +72,22 @@ def installing() -> Iterator[Command]:
 
 def uninstalling(*, purge: bool) -> Iterator[Command]:
     """Yield the commands that stop and disable the service and remove its files. With `purge`, also
-    remove its settings, drop-ins, and state."""
+    remove its settings and state. Files that others put beside them remain."""
     units = [UNIT_FOLDER / name for name in UNITS]
-    drop_ins = [unit.with_name(f"{unit.name}.d") for unit in units]
     if any(unit.exists() for unit in units):
         yield "systemctl", "disable", "--quiet", "--now", *UNITS
-    files = [*units, drop_ins[-1] / "10-kernel-log.conf"]
+    files = [*units, DROP_INS / "10-kernel-log.conf"]
     files += [HOME.with_name(f"{HOME.name}.{end}") for end in ("new", "old")]
     if MARK.exists():
         files.append(HOME)
     if COMMAND.is_symlink() and COMMAND.readlink() == PROGRAM:
         files.append(COMMAND)
     if purge:
-        files += [*drop_ins, CONFIGURATION, STATE, STATE.parent / "private" / STATE.name]
+        files += [CONFIGURATION / "config.toml", STATE, STATE.parent / "private" / STATE.name]
     if found := [file for file in files if file.exists() or file.is_symlink()]:
         yield "rm", "-rf", *found
+        if folders := {file.parent for file in found} & {CONFIGURATION, DROP_INS}:
+            yield "rmdir", "--ignore-fail-on-non-empty", *sorted(folders)
         yield "systemctl", "daemon-reload"
         yield "systemctl", "reset-failed", "dgx-telemetry*"  # or failed units stay listed
 

@@ -60,14 +60,17 @@ def test_uninstall_keeps_settings_and_purge_leaves_nothing(
 ) -> None:
     command = environment(service.container, "/srv/user", "4242")
     said = service.run("dgx-telemetry uninstall")
-    assert said.splitlines()[-1] == "/etc/dgx-telemetry stays: --purge removes it too"
+    assert said.splitlines()[-1] == "/etc/dgx-telemetry stays: --purge removes its config.toml too"
     left = {file for file in service.container.files() if not file.startswith("/srv/")}
     stays = {file for file in lasting(left - untouched) if not file.startswith(STATE)}
     assert stays == {CONFIGURATION}
     assert service.show("LoadState") == "not-found"
-    service.run(f"{command} uninstall --purge")
+    key = "/etc/dgx-telemetry/server.key"
+    service.container.write(key, "mine\n")
+    said = service.run(f"{command} uninstall --purge")
+    assert said.splitlines()[-1] == f"kept, not of this program: {key}"
     left = {file for file in service.container.files() if not file.startswith("/srv/")}
-    assert lasting(left ^ untouched) == set()
-    assert service.container.status("test -e /etc/dgx-telemetry")[0] != 0
+    assert lasting(left ^ untouched) == {key}
+    service.run(f"rm {key}; rmdir /etc/dgx-telemetry")
     assert "nothing to do" in service.run(f"{command} uninstall --purge")
     service.run("rm -rf /srv/user")  # other files find the machine as it was

@@ -356,6 +356,7 @@ def test_an_upgrade_whose_agent_does_not_start_fails_in_one_sentence(service: Se
     assert status != 0
     (line,) = (line for line in said.splitlines() if "did not start" in line)
     assert "typo is not a known key" in line
+    assert "(journalctl -u dgx-telemetry); correct it, then run dpkg --configure" in line
     assert "deb-systemd-invoke" not in said
     service.container.write(CONFIGURATION, good + "\n")
     service.run("dpkg --configure dgx-telemetry")

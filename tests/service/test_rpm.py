@@ -34,10 +34,23 @@ def test_the_same_tree_gives_the_same_files_without_findings(packages: Path, sec
     subprocess.run(["rpmlint", "-c", ROOT / "deploy/rpm/rpmlint.toml", first], check=True)
 
 
+def fails_to_start(service: Service, command: str) -> None:
+    """A package is installed, whose agent does not take the settings that it finds."""
+    service.container.write(CONFIGURATION, "typo = 1\n")
+    status, said = service.container.status(command)
+    assert status == 0, said
+    (line,) = (line for line in said.splitlines() if "the agent did not start" in line)
+    assert "typo is not a known key" in line
+    assert "(journalctl -u dgx-telemetry); correct it, then run systemctl restart" in line
+    assert service.show("ActiveState") != "active"
+    assert "typo = 1" in service.run(f"cat {CONFIGURATION}")
+
+
 @pytest.mark.usefixtures("second")
 def test_it_is_installed_upgraded_and_removed_with_rpm(service: Service) -> None:
     before = service.container.files()
-    service.run(f"rpm -i --nodeps {FIRST}")
+    fails_to_start(service, f"rpm -i --nodeps {FIRST}")
+    service.run(f"rm {CONFIGURATION}; rpm -e dgx-telemetry; rpm -i --nodeps {FIRST}")
     assert service.show("ActiveState") == "active"
     assert service.show("UnitFileState") == "enabled"
     assert service.metric("dgx_agent_config_last_reload_successful") == 1.0
@@ -48,6 +61,7 @@ def test_it_is_installed_upgraded_and_removed_with_rpm(service: Service) -> None
     service.run(f"systemctl enable {UNIT}; rpm -U --nodeps --force {SECOND}")
     assert service.pid != pid
     assert "# mine" in service.run(f"cat {CONFIGURATION}")
+    fails_to_start(service, f"rpm -U --nodeps --force {SECOND}")
     service.run("rpm -e dgx-telemetry")
     assert service.show("ActiveState") == "inactive"
     left = {name for name in service.container.files() - before if "dgx" in name}

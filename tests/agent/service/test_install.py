@@ -1,5 +1,6 @@
 """The commands of `install` and `uninstall`; tests/service runs them on a machine with systemd."""
 
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,16 @@ from tests.support.repository import ROOT
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in the place of the root of the machine."""
-    places = "HOME", "MARK", "PROGRAM", "COMMAND", "CONFIGURATION", "UNIT_FOLDER", "STATE"
+    places = (
+        "HOME",
+        "MARK",
+        "PROGRAM",
+        "COMMAND",
+        "CONFIGURATION",
+        "UNIT_FOLDER",
+        "DROP_INS",
+        "STATE",
+    )
     for name in (*places, "PACKAGED", "BOOTED"):
         monkeypatch.setattr(install, name, tmp_path / str(getattr(install, name)).lstrip("/"))
     install.UNIT_FOLDER.mkdir(parents=True)
@@ -73,12 +83,39 @@ def test_of_a_package_only_enabling_and_starting_is_left() -> None:
     assert [command[1] for command in install.installing()] == ["enable", "restart"]
 
 
-def test_uninstall_leaves_settings_and_purge_leaves_nothing(machine: Path) -> None:
+def test_uninstall_leaves_settings_and_purge_leaves_files_of_others(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys, passwords, and the drop-in of `systemctl edit`, in whatever folder."""
     installed()
-    removed = {word for command in install.uninstalling(purge=False) for word in command}
-    assert {install.HOME, install.COMMAND, install.UNIT_FOLDER / SERVICE} <= removed
-    assert install.CONFIGURATION not in removed
-    assert install.CONFIGURATION in {w for c in install.uninstalling(purge=True) for w in c}
+    (machine / "systemctl").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{machine}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    install.BOOTED.mkdir(parents=True)
+    settings, state = install.CONFIGURATION / "config.toml", install.STATE / "hour-1.json"
+    kernel_log, edited = (install.DROP_INS / f"{n}.conf" for n in ("10-kernel-log", "override"))
+    key = install.CONFIGURATION / "tls/server.key"
+    for file in (state, kernel_log, edited, key):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+
+    def left(*, purge: bool) -> set[Path]:
+        assert install.run(Namespace(command="uninstall", purge=purge)) == 0
+        return {path for path in machine.rglob("*") if path.is_file()} - {machine / "systemctl"}
+
+    assert left(purge=False) == {settings, state, edited, key}
+    assert capsys.readouterr().out.endswith(
+        f"{settings.parent} stays: --purge removes its config.toml too\n"
+    )
+    assert left(purge=True) == {edited, key}
+    assert capsys.readouterr().out.endswith(f"kept, not of this program: {key}, {edited}\n")
+    settings.touch()
+    for file in (edited, key):
+        file.unlink()
+    key.parent.rmdir()
+    assert left(purge=True) == set()
+    assert not settings.parent.exists()
 
 
 def test_the_words_of_a_command_that_fails_are_one_sentence() -> None:
