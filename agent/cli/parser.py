@@ -97,6 +97,7 @@ TYPES: dict[str, Callable[[str], Any]] = {
     "timeout": _number(DAY, SHORTEST_TIMEOUT),
     "speed": _number(1000.0),
     "span": _text(r"[1-9]\d{0,4}[mhdw]", "not a span of time, expected one like 24h or 7d"),
+    "url": _text(r"(?s).+", "empty, expected http://HOST:PORT"),
     "job": _text(r"(?s).+", "empty, expected the number or name of a job"),
     "nodes": lambda text: int(NODE_NUMBER(text)),
 }

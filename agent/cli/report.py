@@ -29,7 +29,7 @@ from agent.errors import BadInput
 from agent.faults.promql import seconds as seconds_of
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
 from agent.jobs.job import amount, percent
-from agent.model import BUSY, State
+from agent.model import BUSY, LOST_STATES, State
 from agent.report.gpu_time import (
     HARDWARE,
     HOUR,
@@ -41,11 +41,11 @@ from agent.report.gpu_time import (
     cost_line,
     document,
     known_sum,
+    money,
     summary,
     words,
 )
 from agent.report.questions import (
-    Hours,
     covered,
     failed_scrapes,
     from_agent,
@@ -55,6 +55,7 @@ from agent.report.questions import (
     now_and_price,
     of_other_versions,
     price_of,
+    prices_of,
 )
 from exporters.settings import HttpConfig
 
@@ -75,9 +76,6 @@ POINTS = ".1%"
 def run(arguments: argparse.Namespace) -> int:
     """Query the rows, then print them or write them to a file."""
     settings = settings_of(arguments)
-    for flag, url in (("--prometheus", arguments.prometheus), ("--agent", arguments.agent)):
-        if url == "":
-            raise BadInput(f"{flag} is empty, expected http://HOST:PORT")
     if arguments.by == "cluster" and not arguments.prometheus:
         raise BadInput("--by cluster needs --prometheus: an agent knows its own node alone")
     report = _report(arguments, settings)
@@ -101,13 +99,14 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
     """Yield a side-by-side comparison of two jobs: speed, GPU-hours, goodput, energy, cost, and
     time by state. Shares change in percentage points, because relative changes would mislead."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
+    costs = [None if job.unpriced else job.cost() for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
         ("steps a second", [job.rate for job in rows], ".3g"),
         ("GPU-hours", [job.total / HOUR for job in rows], ".3g"),
         ("at work", [job.goodput.at_work for job in rows], POINTS),
         ("tensor throughput at work", [job.goodput.of_peak for job in rows], POINTS),
         ("kWh", kwh, ".3g"),
-        (f"cost {price.currency}".rstrip(), [job.cost(price.gpu_hour) for job in rows], ".2f"),
+        (f"cost {price.currency}".rstrip(), costs, ".2f"),
     ]
     for pair in sorted({pair for job in rows for pair in job.seconds}):
         shares = [job.seconds.get(pair, 0.0) / job.total for job in rows]
@@ -144,35 +143,35 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
     """Query a report from Prometheus or from an agent. A locally configured price takes precedence.
     Raise NoAnswer if the server does not respond."""
     cost = settings[CostConfig]
-    known = Price(cost.gpu_hour, cost.currency) if cost.gpu_hour else None
+    known = Price((cost.gpu_hour,), cost.currency) if cost.gpu_hour else None
     by = "job" if job else arguments.by
     url, since = arguments.prometheus, arguments.since
     if url:
         now = time()
-        rows = from_prometheus(url, since, by, job)
         price = known or price_of(url, since)
-        # failed scrapes do not explain the losses of a single job
-        failed, share_of_time, before = (
-            (0.0, None, None)
-            if job or not rows
-            else (failed_scrapes(url, since), covered(url, since), lost_before(url, since, by))
-        )
-        begin = now - seconds_of(since)
-        others = () if job or not rows else of_other_versions(url)
-        return Report(
-            by, begin, now, share_of_time, "Prometheus", price, rows, failed, before, others
+        each = prices_of(since) if price.each and not known else ""
+        rows = from_prometheus(url, since, by, job, each)
+        rows = tuple(row.at(cost.gpu_hour) for row in rows) if known else rows
+        report = Report(by, now - seconds_of(since), now, None, "Prometheus", price, rows)
+        if job or not rows:  # failed scrapes do not explain the losses of a single job
+            return report
+        return report._replace(
+            covered=covered(url, since),
+            failed=failed_scrapes(url, since),
+            before=lost_before(url, since, by),
+            others=of_other_versions(url),
         )
     agent = arguments.agent or address_of(settings[HttpConfig])
     now, price = now_and_price(agent)
-    source = "one agent's hourly sums"
-    # A job receipt has more details than the hourly sums, which omit unnamed jobs.
     hours = None if job else from_hours(agent, now, since, by, "")
     if hours and hours.begin > now - seconds_of(since):
-        source += ", which begin then"
-    if hours is None and (hours := from_agent(agent, now, by, job)):
-        source = "the jobs that one agent remembers"
-    hours = hours or from_hours(agent, now, "7d", by, job) or Hours(now, now, None, ())
-    return Report(by, hours.begin, hours.end, hours.covered, source, known or price, hours.rows)
+        hours = hours._replace(source=f"{hours.source}, which begin then")
+    # A job receipt has more details than the hourly sums, which omit unnamed jobs.
+    report = hours or from_agent(agent, now, by, job)
+    report = report if report.rows else from_hours(agent, now, "7d", by, job) or report
+    price = known or price
+    rows = tuple(row.at(price.each[0]) for row in report.rows) if price.each else report.rows
+    return report._replace(price=price, rows=rows)
 
 
 def _nothing(arguments: argparse.Namespace) -> str:
@@ -202,9 +201,8 @@ LEGEND = {
 
 def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
     """Return a function for each table column after the name, by column title."""
-    price, hours = report.price, report.hours
-    each = (price.gpu_hour or 0.0) / HOUR
-    money = {f"lost {price.currency or 'cost'}": lambda row: f"{row.lost * each:,.2f}"}
+    hours, lost = report.hours, f"lost {report.price.currency or 'cost'}"
+    costs = {lost: lambda row: money([row], row.cost(LOST_STATES), Price())}
     return {
         "GPU-h": lambda row: hours(row.total),
         "given": lambda row: hours(row.goodput.given),
@@ -213,7 +211,7 @@ def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
         "lost": lambda row: hours(row.lost),
         "of all": lambda row: share(row.lost / row.total),
         "held": lambda row: hours(row.of(State.HELD)),
-        **(money if price.gpu_hour else {}),
+        **(costs if any(row.costs for row in report.rows) else {}),
         "exposed": lambda row: share(row.of(State.COMMUNICATING) / row.total),
         "idle": lambda row: share(row.of(State.IDLE) / row.total),
         "kWh": lambda row: UNKNOWN if row.joules is None else amount(row.joules / KWH),

@@ -4,12 +4,12 @@ performs no I/O."""
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.errors import encodable
-from agent.jobs.job import Goodput, percent
+from agent.jobs.job import Goodput, amount, percent
 from agent.model import BUSY, LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
@@ -33,6 +33,7 @@ HARDWARE = ("cluster", "node")
 """Hardware groupings, which also include hours without a job."""
 
 HOUR, KWH = 3600.0, 3.6e6
+NO_JOB = State.IDLE, Cause.NONE
 MOST_CAUSES = 4
 """Maximum number of causes of lost time listed in the summary; other causes are combined."""
 
@@ -40,22 +41,16 @@ LEAST_SHARE = 0.01
 """Minimum share of all GPU-hours that a row needs to be named for its share of lost time."""
 
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
-MANY_PRICES = (
-    "No cost: nodes have different prices of a GPU-hour (`gpu_hour` below [cost] sets one)."
-)
+MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
 
 
 class Price(NamedTuple):
-    """Price of a GPU-hour: 0 if unknown, None if nodes differ. The currency may be empty. `nodes`
-    tells how many nodes report it, if not all do."""
+    """Prices of a GPU-hour, lowest first, and their currency, which may be empty. Without a price,
+    `unknown` is the reason."""
 
-    gpu_hour: float | None = 0.0
+    each: tuple[float, ...] = ()
     currency: str = ""
-    nodes: str = ""
-
-    def text(self, cost: float | None) -> str:
-        """Return the formatted cost, such as `12.00 EUR`, or a dash if it is unknown."""
-        return "-" if cost is None else f"{cost:,.2f} {self.currency}".rstrip()
+    unknown: str = NO_PRICE
 
 
 class GpuTime(NamedTuple):
@@ -74,12 +69,16 @@ class GpuTime(NamedTuple):
     rate: float | None = None
     unassigned: bool = False
     advice: str = ""  # recommended action for a job that currently hangs
-    paid: float | None = None  # cost of a job so far, as reported by its agent
+    costs: Mapping[Pair, float] = {}  # at the price of each node; empty without a price
+    unpriced: float = 0.0  # GPU-seconds on nodes without a price, which have no cost
 
-    def cost(self, price: float | None) -> float | None:
-        """Return the cost reported by the agent, or else the cost of all hours at the given price.
-        Return None without a price."""
-        return (self.paid or self.total / HOUR * price) if price else None
+    def at(self, price: float) -> "GpuTime":
+        """Return this row with the cost of all its hours at one price."""
+        return self._replace(costs={pair: s / HOUR * price for pair, s in self.seconds.items()})
+
+    def cost(self, states: Iterable[State] = State) -> float | None:
+        """Return the known cost of the hours in these states, or None without a price."""
+        return float(time_in(self.costs, *states)) if self.costs else None
 
     @property
     def total(self) -> float:
@@ -88,7 +87,7 @@ class GpuTime(NamedTuple):
     @property
     def goodput(self) -> Goodput:
         """Goodput of the row. On a node, hours without a process count as not allocated."""
-        idle = self.seconds.get((State.IDLE, Cause.NONE), 0.0) if self.unassigned else 0.0
+        idle = self.seconds.get(NO_JOB, 0.0) if self.unassigned else 0.0
         return Goodput(self.total - idle, self.of(State.BUSY), self.tensor, self.measured)
 
     @property
@@ -131,21 +130,32 @@ class Report(NamedTuple):
         value = seconds / HOUR
         return f"< {least:g}" if 0 < value < least else f"{value:,.{places}f}"
 
-    def priced(self, seconds: float, unit: str = " GPU-hours") -> str:
-        """Return GPU-hours with their cost, if the price is known."""
-        each = self.price.gpu_hour
-        cost = f" ({self.price.text(seconds / HOUR * each)})" if each else ""
+    def priced(self, rows: Sequence[GpuTime], pairs: Set[Pair], unit: str = " GPU-hours") -> str:
+        """Return the GPU-hours of rows in these states and causes, with their known cost."""
+        seconds = sum(row.seconds.get(pair, 0.0) for row in rows for pair in pairs)
+        costs = [row.costs.get(pair, 0.0) for row in rows if row.costs for pair in pairs]
+        cost = f" ({money(rows, sum(costs), self.price)})" if costs else ""
         return f"{self.hours(seconds)}{unit}{cost}"
+
+
+def money(rows: Sequence[GpuTime], cost: float | None, price: Price) -> str:
+    """Return the formatted cost of rows, a lower bound if some of their hours have no price, or a
+    dash if it is unknown."""
+    least = ">= " if any(row.unpriced for row in rows) else ""
+    return "-" if cost is None else f"{least}{cost:,.2f} {price.currency}".rstrip()
 
 
 def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
     """Return a sentence with the total cost of the rows, the price, and the cost of lost time."""
-    if not price.gpu_hour:
-        return MANY_PRICES if price.gpu_hour is None else NO_PRICE
-    total = sum(row.cost(price.gpu_hour) or 0.0 for row in rows)
-    lost = sum(row.lost for row in rows) * price.gpu_hour / HOUR
-    each = f"{price.text(price.gpu_hour)} per GPU-hour{price.nodes}"
-    return f"Cost {price.text(total)} ({each}), of which lost {price.text(lost)}."
+    total, lost = (known_sum(row.cost(states) for row in rows) for states in (State, LOST_STATES))
+    if total is None:
+        return price.unknown
+    each = " to ".join(f"{one:,.2f}" for one in sorted({min(price.each), max(price.each)}))
+    each = f"{each} {price.currency}".rstrip() + " per GPU-hour"
+    if unpriced := sum(row.unpriced for row in rows):
+        each += f"; {amount(unpriced / HOUR)} GPU-hours on nodes without a price"
+    cost, of_lost = money(rows, total, price), money(rows, lost, price)
+    return f"Cost {cost} ({each}), of which lost {of_lost}."
 
 
 def summary(report: Report) -> Iterator[str]:
@@ -159,31 +169,32 @@ def summary(report: Report) -> Iterator[str]:
         text += "the GPUs worked"
         text += "" if every.of_peak is None else f", at {percent(every.of_peak)} of tensor peak"
     rest = all_of - every.given
-    yield f"{text}; {report.priced(rest)} had no job." if rest else f"{text}."
+    yield f"{text}; {report.priced(rows, {NO_JOB})} had no job." if rest else f"{text}."
     pairs: Counter[Pair] = Counter()
     for row in rows:
         pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
     lost, held = pairs.total(), sum(row.of(State.HELD) for row in rows)
     if lost:
         causes = pairs.most_common(MOST_CAUSES)
-        parts = [f"{words(pair)} {report.priced(part, '')}" for pair, part in causes]
-        if rest := lost - sum(part for _, part in causes):
-            parts.append(f"{len(pairs) - len(causes)} smaller causes {report.priced(rest, '')}")
+        parts = [f"{words(pair)} {report.priced(rows, {pair}, '')}" for pair, _ in causes]
+        if smaller := pairs.keys() - {pair for pair, _ in causes}:
+            parts.append(f"{len(smaller)} smaller causes {report.priced(rows, smaller, '')}")
         share = f"{percent(lost / all_of)} of all"
         if report.before is not None:
             share += f" ({percent(report.before)} in the same span before)"
-        yield f"Lost: {report.priced(lost)}, {share}: {', '.join(parts)}."
+        yield f"Lost: {report.priced(rows, pairs.keys())}, {share}: {', '.join(parts)}."
     else:
         yield "No time was lost."
     if rows and (worst := rows[0].worst):
-        hours = report.priced(rows[0].seconds[worst])
+        hours = report.priced(rows[:1], {worst})
         where = f"{report.by} {rows[0].name}, which lost most: {words(worst)} for {hours}"
         yield f"First to look at: {where}. {rows[0].advice or ADVICE[worst]}"
     most_held = max(rows, key=lambda row: row.of(State.HELD), default=None)
     first_held = rows and rows[0] is most_held and (rows[0].worst or BUSY)[0] is State.HELD
     if most_held and held and not first_held:
         most = f"most by {report.by} {most_held.name}: {report.hours(most_held.of(State.HELD))}"
-        yield f"Next to reclaim: {report.priced(held)} of the lost, held without work; {most}."
+        hours = report.priced(rows, {p for p in pairs if p[0] is State.HELD})
+        yield f"Next to reclaim: {hours} of the lost, held without work; {most}."
     much = [row for row in rows if row.total >= LEAST_SHARE * all_of]
     by_share = max(much, key=lambda row: row.lost / row.total, default=None)
     if by_share and by_share.lost and by_share is not rows[0]:
@@ -233,17 +244,17 @@ def document(report: Report) -> Document:
         "end": report.end,
         "covered_share": report.covered,
         "source": report.source,
-        "price_of_gpu_hour": report.price.gpu_hour or None,
+        "price_of_gpu_hour": report.price.each[0] if len(report.price.each) == 1 else None,
         "currency": report.price.currency or None,
         "failed_scrapes_share": report.failed,
         "lost_share_before": report.before,
         "nodes_of_other_versions": [*report.others],
         "summary": list(summary(report)),
-        "rows": [row_document(row, report.price.gpu_hour) for row in report.rows],
+        "rows": [row_document(row) for row in report.rows],
     }
 
 
-def row_document(row: GpuTime, price: float | None) -> Document:
+def row_document(row: GpuTime) -> Document:
     """Return a row as a JSON object, with null for unknown values."""
     worst = row.worst
     return {
@@ -266,8 +277,9 @@ def row_document(row: GpuTime, price: float | None) -> Document:
         "tensor_throughput": row.goodput.of_peak,
         "goodput": str(row.goodput),
         "kwh": None if row.joules is None else row.joules / KWH,
-        "cost": row.cost(price),
-        "cost_lost": row.lost / HOUR * price if price else None,
+        "cost": row.cost(),
+        "cost_lost": row.cost(LOST_STATES),
+        "unpriced_gpu_hours": row.unpriced / HOUR,
     }
 
 
@@ -275,7 +287,7 @@ COLUMNS = (
     *("name", "cluster", "user", "partition", "account", "gpu_hours", "given_gpu_hours"),
     *("lost_gpu_hours", "held_gpu_hours", "exposed_gpu_hours", "idle_gpu_hours"),
     *("lost_share", "busy_share"),
-    *("tensor_throughput", "worst", "kwh", "cost", "cost_lost"),
+    *("tensor_throughput", "worst", "kwh", "cost", "cost_lost", "unpriced_gpu_hours"),
 )
 
 
@@ -286,7 +298,7 @@ def as_csv(report: Report) -> str:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for row in report.rows:
-        cells = row_document(row, report.price.gpu_hour).items()
+        cells = row_document(row).items()
         formula = {name: str(value)[:1] in "=+-@\t\r" for name, value in cells if value}
         writer.writerow({name: f"'{v}" if formula.get(name) else v for name, v in cells})
     return text.getvalue()

@@ -9,17 +9,17 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from agent import __version__
 from agent.diagnosis.job_watch import CURRENCY, PRICE
 from agent.errors import BadInput
 from agent.faults import records
-from agent.faults.promql import UP
+from agent.faults.promql import NODE, UP
 from agent.faults.promql import seconds as seconds_of
 from agent.model import LOST_STATES, Pair, State, time_in
 from agent.ranges import is_loopback
@@ -29,9 +29,11 @@ from agent.report.gpu_time import (
     IN_NAMESPACE,
     JOB_LABELS,
     LABELS,
+    MANY_CURRENCIES,
     Document,
     GpuTime,
     Price,
+    Report,
     known_sum,
     ordered,
     pair_of,
@@ -44,6 +46,7 @@ BUILD_INFO = "dgx_agent_build_info"
 OF_TIME = records.SECONDS_RECORD, records.SHARED_SECONDS_RECORD
 OF_TENSOR = records.TENSOR_RECORD, records.SHARED_TENSOR_RECORD
 Sums = dict[tuple[str, ...], float]
+Two = tuple[object, object]
 JOB_NAME = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
 
@@ -51,21 +54,23 @@ class NoAnswer(BadInput):
     """Raised if a server does not respond, or if its response is invalid."""
 
 
-def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, ...]:
+def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> tuple[GpuTime, ...]:
     """Return GPU-seconds over the period `since`, grouped by `by`, and only for `job` if it is not
-    empty. Raise BadInput for an invalid job name, and NoAnswer if Prometheus does not respond."""
+    empty; with their cost if `each` queries the price of each node. Raise BadInput for an invalid
+    job name, and NoAnswer if Prometheus does not respond."""
     if job and not JOB_NAME.fullmatch(job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     named = '{job_id!=""}' if by not in HARDWARE else ""
     chosen = f'{{job_id="{job}"}}' if job else named
     names = LABELS[by]
 
-    def summed(of: Sequence[object], *further: str, lacking: Sequence[object] = ("", "")) -> Sums:
-        """Return the sums by name and further labels, of nodes and times `lacking` these records.
-        Hardware groupings use only the first record, which includes the time of shared GPUs."""
+    def summed(of: Two, *further: str, lacking: Two = ("", ""), prices: str = "") -> Sums:
+        """Return the sums by name and further labels, of nodes and times `lacking` these records,
+        combined with the `prices` of the nodes. Hardware groupings use only the first record, which
+        includes the time of shared GPUs."""
         found: Sums = {}
         for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
-            sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)})"
+            sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)}){prices}"
             if by == "namespace":
                 sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
             for labels, value in _query(url, f"sum by ({', '.join((*names, *further))}) ({sums})"):
@@ -81,6 +86,9 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
     for (*name, state, cause), value in spent.items():
         if (pair := pair_of(state, cause)) is not None:
             by_name.setdefault(tuple(name), {})[pair] = value
+    on, pairs = f"on (cluster, {NODE})", ("state", "cause")
+    costs = summed(OF_TIME, *pairs, prices=f" * {on} group_left () {each}") if each else {}
+    unpriced = summed(OF_TIME, prices=f" unless {on} {each}") if each else {}
     return ordered(
         GpuTime(
             key[0] or NONE,
@@ -90,6 +98,8 @@ def from_prometheus(url: str, since: str, by: str, job: str) -> tuple[GpuTime, .
             tensor=tensor.get(key),
             measured=max(0.0, time_in(parts, State.BUSY) - unmeasured.get((*key, State.BUSY), 0.0)),
             unassigned=by in HARDWARE,
+            costs={p: costs[one] / HOUR for p in parts if (one := (*key, *p)) in costs},
+            unpriced=unpriced.get(key, 0.0),
         )
         for key, parts in by_name.items()
     )
@@ -99,6 +109,11 @@ def _span(chosen: str, other: object, since: str) -> str:
     """Return the samples of a period, without nodes and hours of the `other` record if given."""
     lacking = f"({chosen} unless on (instance, job) last_over_time({other}[1h]))"
     return f"{lacking}[{since}:{records.REPORT_EVERY}]" if other else f"{chosen}[{since}]"
+
+
+def prices_of(since: str) -> str:
+    """Return a query for the last price of each node."""
+    return f"max by (cluster, {NODE}) (last_over_time({PRICE.name}[{since}]))"
 
 
 def failed_scrapes(url: str, since: str) -> float:
@@ -134,22 +149,14 @@ def _share(url: str, promql: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """Return the price of a GPU-hour from Prometheus; it is None if nodes report different prices.
-    Raise NoAnswer if Prometheus does not respond."""
-    asked = f"count_values('price', last_over_time({PRICE.name}[{since}]))"
-    found = _query(prometheus, asked)
+    """Return the prices of a GPU-hour from Prometheus; none if currencies differ. Raise NoAnswer if
+    Prometheus does not respond."""
+    found = _query(prometheus, prices_of(since))
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
     currencies = {labels.get("currency", "") for labels, _ in named}
-    try:
-        prices = {float(labels["price"]) for labels, _ in found} or {0.0}
-    except (KeyError, ValueError) as error:
-        raise NoAnswer(f"{place(prometheus)} answers with no price: {error!r}") from error
-    if not (len(prices) == 1 and len(currencies) < 2):
-        return Price(None)
-    of_all = _query(prometheus, f"count(last_over_time({UP}[{since}]))") if found else []
-    nodes, all_nodes = (sum(count for _, count in one) for one in (found, of_all))
-    some = f", as {nodes:g} of {all_nodes:g} nodes report" if 0 < nodes < all_nodes else ""
-    return Price(prices.pop(), "".join(currencies), some)
+    if len(currencies) > 1:
+        return Price(unknown=MANY_CURRENCIES)
+    return Price(tuple(sorted({value for _, value in found})), "".join(currencies))
 
 
 def of_other_versions(prometheus: str) -> list[str]:
@@ -166,23 +173,14 @@ def now_and_price(agent: str) -> tuple[float, Price]:
     snapshot = fetched(f"{agent.rstrip('/')}/api/v1/snapshot")
     try:
         host = snapshot["host"]
+        prices = (float(host[PRICE.name]),) if PRICE.name in host else ()
         currency = str(host.get(CURRENCY.name, [{"currency": ""}])[0]["currency"])
-        return float(snapshot["timestamp"]), Price(float(host.get(PRICE.name, 0.0)), currency)
+        return float(snapshot["timestamp"]), Price(prices, currency)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise NoAnswer(f"{place(agent)} does not answer as an agent does: {error!r}") from error
 
 
-class Hours(NamedTuple):
-    """Rows from an agent, the time range that they cover (Unix timestamps), and the share of GPU
-    time for which there is data, or None if unknown."""
-
-    begin: float
-    end: float
-    covered: float | None
-    rows: tuple[GpuTime, ...]
-
-
-def from_hours(url: str, now: float, since: str, by: str, job: str) -> Hours | None:
+def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | None:
     """Return an agent's hourly sums for up to 7 days, or None if there are no rows. Groupings other
     than by node have rows only if the agent may disclose job names. Raise NoAnswer if the agent
     does not respond."""
@@ -211,7 +209,8 @@ def from_hours(url: str, now: float, since: str, by: str, job: str) -> Hours | N
     if not (rows := _merged(found)):
         return None
     asked = len(gpus) * (now - first)
-    return Hours(first, now, min(1.0, counted / asked) if asked else None, rows)
+    share = min(1.0, counted / asked) if asked else None
+    return Report(by, first, now, share, "one agent's hourly sums", Price(), rows)
 
 
 def _name(row: Mapping[str, str], by: str) -> str:
@@ -221,9 +220,9 @@ def _name(row: Mapping[str, str], by: str) -> str:
     return row[LABELS[by][0]] or NONE
 
 
-def from_agent(url: str, now: float, by: str, job: str) -> Hours | None:
-    """Return rows for the running jobs and the last 50 finished jobs of an agent, or None if there
-    are no rows. Raise NoAnswer if the agent does not respond."""
+def from_agent(url: str, now: float, by: str, job: str) -> Report:
+    """Return rows for the running jobs and the last 50 finished jobs of an agent. Raise NoAnswer if
+    the agent does not respond."""
     answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
     try:
         receipts: list[Document] = [*answer["running"], *answer["ended"]]
@@ -234,7 +233,7 @@ def from_agent(url: str, now: float, by: str, job: str) -> Hours | None:
         begin = min(begun, default=now)
     except (KeyError, TypeError, ValueError) as error:
         raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
-    return Hours(begin, now, None, rows) if rows else None
+    return Report(by, begin, now, None, "the jobs that one agent remembers", Price(), rows)
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
@@ -266,7 +265,6 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
         receipt=receipt["receipt"],
         rate=receipt.get("mean_steps_per_second"),
         advice=(receipt.get("hang") or {}).get("action", ""),
-        paid=receipt.get("cost"),
     )
 
 
@@ -286,7 +284,6 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
         about=about,
         tensor=known_sum((one.tensor, other.tensor)),
         measured=one.goodput.work_measured + other.goodput.work_measured,
-        paid=known_sum((one.paid, other.paid)),
     )
 
 

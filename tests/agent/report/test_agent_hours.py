@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.cli.table import local
-from agent.report.gpu_time import Price, cost_line
+from agent.report.gpu_time import MANY_CURRENCIES, GpuTime, Price, cost_line
 from agent.report.questions import from_agent, price_of
 from tests.agent.report.test_report import of_agent, report, server
 
@@ -61,22 +61,26 @@ def test_the_period_its_coverage_and_the_price_are_named(
 
 
 @pytest.mark.parametrize(
-    ("prices", "expected"), [([], Price()), (["2.5"], Price(2.5, "EUR")), (["2", "3"], Price(None))]
+    ("prices", "currencies", "expected"),
+    [
+        ([], [], Price()),
+        ([2.5, 2.5], ["EUR"], Price((2.5,), "EUR")),
+        ([3, 2], [], Price((2, 3))),
+        ([2, 2], ["EUR", "USD"], Price(unknown=MANY_CURRENCIES)),
+    ],
 )
-def test_the_price_of_a_fleet_is_that_of_all_its_nodes(prices: list[str], expected: Price) -> None:
+def test_the_prices_of_a_fleet_have_one_currency(
+    prices: list[float], currencies: list[str], expected: Price
+) -> None:
     def answer(_: str, query: str) -> Any:
-        found = [{"price": price} for price in prices]
+        found: list[dict[str, Any]] = [{"metric": {}, "value": [1, str(p)]} for p in prices]
         if "group" in query:
-            found = [{"currency": "EUR"}] if prices else []
-        count = "6" if "up{" in query and "1d" in query else "4"
-        return {"data": {"result": [{"metric": labels, "value": [1, count]} for labels in found]}}
+            found = [{"metric": {"currency": each}, "value": [1, "1"]} for each in currencies]
+        return {"data": {"result": found}}
 
     with server(answer) as (address, _):
         assert price_of(f"http://{address}", "7d") == expected
-        part = price_of(f"http://{address}", "1d")
-    assert part[:2] == expected[:2]
-    assert ("per GPU-hour, as 4 of 6 nodes report)" in cost_line([], part)) == bool(expected[1])
-    assert cost_line([], Price(None)).startswith("No cost: nodes have different prices")
+    assert cost_line([GpuTime("n", {})], expected) == expected.unknown
 
 
 def test_a_job_is_found_by_the_process_in_its_name() -> None:
@@ -93,5 +97,5 @@ def test_a_job_is_found_by_the_process_in_its_name() -> None:
     }
     with server(lambda *_: {"running": [job], "ended": []}) as (address, _):
         for name in ("train.py:20000", "20000", "20001", "20002", "1795652412-20001"):
-            assert from_agent(f"http://{address}", 2e9, "job", name), name
-        assert not from_agent(f"http://{address}", 2e9, "job", "2000")
+            assert from_agent(f"http://{address}", 2e9, "job", name).rows, name
+        assert not from_agent(f"http://{address}", 2e9, "job", "2000").rows

@@ -19,7 +19,14 @@ import pytest
 from agent.cli.parser import run_command
 from agent.cli.report import DISPENSABLE, as_html, overview
 from agent.model import Cause, State
-from agent.report.gpu_time import GpuTime, Price, Report, as_csv, document, ordered
+from agent.report.gpu_time import (
+    GpuTime,
+    Price,
+    Report,
+    as_csv,
+    document,
+    ordered,
+)
 from exporters.jobs_json import jobs_document
 from tests.stack.running import run_to_end
 from tests.support.certificates import Authority, Pair
@@ -33,7 +40,15 @@ ROWS = (
     GpuTime("idle", {IDLE: 7200.0}),
     GpuTime("nothing", {}),
 )
-REPORT = Report("job", 0.0, 7200.0, 0.98, "Prometheus", Price(2.0, "EUR"), ordered(ROWS))
+REPORT = Report(
+    "job",
+    0.0,
+    7200.0,
+    0.98,
+    "Prometheus",
+    Price((2.0,), "EUR"),
+    tuple(row.at(2.0) for row in ordered(ROWS)),
+)
 SECONDS = [
     ({"instance": "n1", "state": "busy", "cause": "none"}, 3600.0),
     ({"instance": "n1", "state": "starved", "cause": "disk"}, 1800.0),
@@ -118,7 +133,7 @@ def test_json_has_hours_prices_and_what_is_not_known_is_null() -> None:
     assert (worst["cost"], worst["cost_lost"]) == (4.0, 3.0)
     assert (idle["idle_gpu_hours"], idle["worst"], idle["advice"]) == (2.0, None, None)
     assert good["kwh"] == 1.0
-    free = document(REPORT._replace(price=Price()))
+    free = document(REPORT._replace(price=Price(), rows=ordered(ROWS)))
     assert (free["price_of_gpu_hour"], free["rows"][0]["cost"]) == (None, None)
 
 
@@ -291,10 +306,8 @@ REFUSED = [
         for flag in ("--prometheus", "--agent")
         for url in (*NO_ADDRESS, "file:///etc")
     ),
-    *(
-        ((flag, ""), f"{flag} is empty, expected http://HOST:PORT\n")
-        for flag in ("--prometheus", "--agent")
-    ),
+    (("--prometheus", ""), "argument --prometheus: '' is empty, expected http://HOST:PORT"),
+    (("--agent", ""), "argument --agent: '' is empty, expected http://HOST:PORT"),
 ]
 
 

@@ -7,7 +7,9 @@ from tests.agent.report.test_report import IDLE, REPORT, ROWS
 
 def test_a_report_begins_with_what_matters() -> None:
     held = GpuTime("n2", {(State.HELD, Cause.NONE): 3600.0, IDLE: 3600.0}, unassigned=True)
-    report = REPORT._replace(by="node", rows=ordered((*ROWS[:2], held)))
+    report = REPORT._replace(
+        by="node", rows=tuple(row.at(2.0) for row in ordered((*ROWS[:2], held)))
+    )
     given, lost, first, kept = summary(report)
     assert given == (
         "5.00 of 6.00 GPU-hours were given to jobs; in 2.50 of these (50 %) the GPUs worked; "
