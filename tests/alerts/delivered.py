@@ -26,7 +26,7 @@ from tests.stack.daemons import FREE, answers, started
 from tests.stack.receivers import Inbox, mailbox, webhook
 from tests.stack.running import eventually
 from tests.support.alert_input import SYSTEMS, Case, group
-from tests.support.alert_replay import rules_of, run_promtool, turns
+from tests.support.alert_replay import rules_of, run_promtool
 from tests.support.patience import PATIENCE
 
 Texts = Mapping[str, str]
@@ -74,12 +74,10 @@ def rendered(cases: Iterable[Case], folder: Path) -> dict[str, list[Fired]]:
         alike.setdefault((case.alert, every), []).append(case)
     found: dict[str, list[Fired]] = {}
     for (alert, every), same in sorted(alike.items()):
-        rules = rules_of({alert}, texts=True)
-        (folder / "rules.yaml").write_text(rules)
+        (folder / "rules.yaml").write_text(rules_of({alert}, texts=True))
         content = {
             "rule_files": ["rules.yaml"],
             "evaluation_interval": f"{every}s",
-            "group_eval_order": turns(rules),
             "tests": [group(case._replace(fires=()), SELDOM) for case in same],
         }
         title, labels = "", dict[str, str]()

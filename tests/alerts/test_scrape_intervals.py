@@ -28,7 +28,7 @@ from tests.support.alert_input import (
     scrapes,
     steady,
 )
-from tests.support.alert_replay import rules_of, run_promtool, turns
+from tests.support.alert_replay import rules_of, run_promtool
 from tests.support.nightly import NIGHTLY
 
 S = SYSTEMS[0]
@@ -52,7 +52,6 @@ def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: boo
     content = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{evaluated}s",
-        "group_eval_order": turns(rules),
         "tests": [group(case) for case in found],
     }
     return run_promtool(folder, content)

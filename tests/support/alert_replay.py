@@ -164,7 +164,7 @@ class Replay:
 def run_promtool(folder: Path, test: Mapping[str, object]) -> str:
     """Return the output of `promtool test rules` for this test of the rules in a folder; empty if
     it passes."""
-    (folder / "test.yaml").write_text(json.dumps(test))
+    (folder / "test.yaml").write_text(json.dumps({"group_eval_order": turns(), **test}))
     done = subprocess.run(
         ["promtool", "test", "rules", "test.yaml"],
         cwd=folder,
@@ -184,11 +184,11 @@ def rule_groups() -> list[dict[str, Any]]:
     ]
 
 
-def turns(rules: str) -> list[str]:
-    """The names of these groups, those that record first: promtool takes them in a random order,
-    and what is recorded later is late or too old for an alert."""
-    groups = json.loads(rules)["groups"]
-    return [one["name"] for one in sorted(groups, key=lambda g: "alert" in g["rules"][0])]
+@cache
+def turns() -> list[str]:
+    """The names of the groups, those that record first: promtool takes them in a random order, and
+    what is recorded later is late or too old for an alert."""
+    return [one["name"] for one in sorted(rule_groups(), key=lambda g: "alert" in g["rules"][0])]
 
 
 def rules_of(alerts: Iterable[str], *, texts: bool) -> str:
