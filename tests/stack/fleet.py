@@ -124,6 +124,7 @@ async def member(spec: str, speed: float, config: Settings) -> Member:
     lived = HistoryClock(sum(float(seconds) for _, seconds in pairs))
     clock: Clock = lived if pairs else SystemClock(speed)
     machine = simulator.build(simulation(f"{system}:{pairs[0][0]}" if pairs else spec), clock)
+    machine.nvml.real_time = not pairs  # in a past nobody can wait for a slow call
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     agent = Agent(config, hardware, clock, inline=bool(pairs))
     feed = Feed(board_of(agent, hardware))
@@ -152,6 +153,7 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
     agent.start()
     if isinstance(agent.clock, HistoryClock):
         agent.clock.go()
+        one.machine.nvml.real_time = True
     print(name, runner.addresses[0][1], flush=True)
     return asyncio.create_task(poller.run())
 
