@@ -48,9 +48,6 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"nothing to do: {SERVICE} is not installed")
     if not arguments.purge and CONFIGURATION.exists():
         print(f"{CONFIGURATION} stays: --purge removes its config.toml too")
-    left = (file for folder in (CONFIGURATION, DROP_INS) for file in folder.rglob("*"))
-    if arguments.purge and (others := [str(file) for file in left if not file.is_dir()]):
-        print(f"kept, not of this program: {', '.join(sorted(others))}")
     return 0
 
 
@@ -87,7 +84,8 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
     if found := [file for file in files if file.exists() or file.is_symlink()]:
         yield "rm", "-rf", *found
         if folders := {file.parent for file in found} & {CONFIGURATION, DROP_INS}:
-            yield "rmdir", "--ignore-fail-on-non-empty", *sorted(folders)
+            kept = "!", "-type", "d", "-printf", "kept, not of this program: %p\\n"
+            yield "find", *sorted(folders), "-type", "d", "-empty", "-delete", "-o", *kept
         yield "systemctl", "daemon-reload"
         yield "systemctl", "reset-failed", "dgx-telemetry*"  # or failed units stay listed
 
