@@ -82,8 +82,7 @@ def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> 
     tensor = summed(OF_TENSOR)
     unmeasured = summed(OF_TIME, "state", lacking=OF_TENSOR) if tensor else {}
     by_name: dict[tuple[str, ...], dict[Pair, float]] = {}
-    spent = summed(OF_TIME, "state", "cause")
-    for (*name, state, cause), value in spent.items():
+    for (*name, state, cause), value in summed(OF_TIME, "state", "cause").items():
         if (pair := pair_of(state, cause)) is not None:
             by_name.setdefault(tuple(name), {})[pair] = value
     on, pairs = f"on (cluster, {NODE})", ("state", "cause")
