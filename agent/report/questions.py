@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
@@ -62,22 +63,7 @@ def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> 
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     named = '{job_id!=""}' if by not in HARDWARE else ""
     chosen = f'{{job_id="{job}"}}' if job else named
-    names = LABELS[by]
-
-    def summed(of: Two, *further: str, lacking: Two = ("", ""), prices: str = "") -> Sums:
-        """Return the sums by name and further labels, of nodes and times `lacking` these records,
-        combined with the `prices` of the nodes. Hardware groupings use only the first record, which
-        includes the time of shared GPUs."""
-        found: Sums = {}
-        for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
-            sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)}){prices}"
-            if by == "namespace":
-                sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
-            for labels, value in _query(url, f"sum by ({', '.join((*names, *further))}) ({sums})"):
-                key = tuple(labels.get(name, "") for name in (*names, *further))
-                found[key] = found.get(key, 0.0) + value
-        return found
-
+    names, summed = LABELS[by], partial(_sums, url, since, by, chosen)
     energy = summed((records.JOULES_RECORD, records.SHARED_JOULES_RECORD))
     tensor = summed(OF_TENSOR)
     unmeasured = summed(OF_TIME, "state", lacking=OF_TENSOR) if tensor else {}
@@ -102,6 +88,30 @@ def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> 
         )
         for key, parts in by_name.items()
     )
+
+
+def _sums(
+    url: str,
+    since: str,
+    by: str,
+    chosen: str,
+    of: Two,
+    *further: str,
+    lacking: Two = ("", ""),
+    prices: str = "",
+) -> Sums:
+    """Return the sums by name and further labels, of nodes and times `lacking` these records,
+    combined with the `prices` of the nodes. Hardware groupings use only the first record, which
+    includes the time of shared GPUs."""
+    grouping, found = (*LABELS[by], *further), Sums()
+    for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
+        sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)}){prices}"
+        if by == "namespace":
+            sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
+        for labels, value in _query(url, f"sum by ({', '.join(grouping)}) ({sums})"):
+            key = tuple(labels.get(name, "") for name in grouping)
+            found[key] = found.get(key, 0.0) + value
+    return found
 
 
 def _span(chosen: str, other: object, since: str) -> str:
