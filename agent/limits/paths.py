@@ -1,4 +1,4 @@
-"""Utilization of each data path, integrated over all readings instead of sampled."""
+"""Utilization of each data path, integrated over all readings instead of being sampled."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ SATURATED = _METRICS["dgx_bandwidth_saturated_seconds_total"]
 OBSERVED = _METRICS["dgx_bandwidth_observed_seconds_total"]
 
 REFRESH = 30
-"""Ticks between limit updates, because links go down, GPUs are lost, and speeds change."""
+"""Ticks between updates of the limits, because links go down, GPUs are lost, and speeds change."""
 
-KEPT_S = 3600.0  # s for which a missing path is kept, because a lost GPU may return
+KEPT_S = 3600.0  # s for which a missing path is kept, as a lost GPU may return
 NO_LIMIT = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
 
 NO_DEVICE = Absent(Reason.MISSING, "the configuration limits a device that is not here")
@@ -37,7 +37,7 @@ PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose increase (or value, for a share) is the traffic of a path in a direction. On
+    """A metric whose increase (or value, for a share) is the traffic of a path in one direction. On
     GPUs that count only payload (P100), `payload` replaces the wire counter."""
 
     metric: Metric
@@ -78,31 +78,31 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """State of a data path in a single direction."""
+    """State of a data path in one direction."""
 
     at: float
     bytes: float
-    until: float  # expiry of its last reading
+    until: float  # expiry of the last reading
     ratio: float | None = None
     saturated: float = 0.0
     observed: float = 0.0
-    every: float = 0.0  # the interval of the last reading (s)
+    every: float = 0.0  # interval of the last reading (s)
 
 
 @dataclass(slots=True)
 class PathAccounts:
-    """Processes every reading of each path with a known limit. Limits are resolved periodically."""
+    """Processes all readings of paths with a known limit. Limits are resolved periodically."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)
     paths: dict[PathKey, PathAccount] = field(default_factory=dict)
     specs: Mapping[PathKey, float] = field(default_factory=dict)
     unlimited: set[PathKey] = field(default_factory=set)  # paths with traffic but no limit
-    unread: dict[PathKey, Absent] = field(default_factory=dict)  # reasons for missing traffic
+    unread: dict[PathKey, Absent] = field(default_factory=dict)  # reasons for absent traffic
     inventory: Callable[[], GpuInventory] = GpuInventory
     _resolved_by: Settings | None = None
     _of_limits: ReadOutput = field(default_factory=lambda: ReadOutput(0.0))
-    """Samples of all limits, which stay until the limits are resolved again."""
+    """Samples of all limits, which are kept until the limits are resolved again."""
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))
@@ -123,11 +123,11 @@ class PathAccounts:
         key = key_of(traffic, labels)
         limit = self.limits.get(key)
         if limit is None:
-            if not key.is_link:  # limits apply to the sum of the links
+            if not key.is_link:  # limits apply to the sum of all links
                 self.unlimited.add(key)
             return
         path = self.paths.get(key)
-        if limit.bytes_per_second <= 0:  # all links are down, so no ratio exists
+        if limit.bytes_per_second <= 0:  # all links are down, so there is no ratio
             if path is not None:
                 path.ratio = None
             return
@@ -138,10 +138,10 @@ class PathAccounts:
             return
         seconds = point.at - path.at
         grown = moved * seconds if traffic.share else moved - path.bytes
-        longest = EXPIRY_INTERVALS * max(path.every, every)  # bursts shorten the interval
+        longest = EXPIRY_INTERVALS * max(path.every, every)  # shorter intervals during bursts
         path.at, path.bytes, path.until, path.every = point.at, moved, point.until, every
         if grown < 0 or not 0 < seconds <= longest:
-            path.ratio = None  # a reset, or a gap with unknown traffic
+            path.ratio = None  # after a reset, or a gap with unknown traffic
             return
         path.ratio = grown / seconds / limit.bytes_per_second
         path.observed += seconds
@@ -149,7 +149,7 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop the paths of missing devices, because network interfaces may change their names."""
+        """Drop the paths of missing devices, because network interfaces may be renamed."""
         kept = (
             (k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT_S >= now
         )
@@ -184,7 +184,7 @@ class PathAccounts:
 
     def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
         settings = self.configuration.current
-        # During startup, every tick: GPUs may respond later than network interfaces do.
+        # At startup, in every tick: GPUs may respond later than network interfaces.
         due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
         if due or settings is not self._resolved_by:
             self._resolved_by = settings

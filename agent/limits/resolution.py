@@ -1,5 +1,5 @@
 """Capacity of each data path: the configured value, or the smaller of the data sheet value and the
-hardware value (active NVLinks, the slot's highest generation and current width, and so on)."""
+hardware value (active NVLinks, the slot's maximum generation and current width, and so on)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from agent.specs.sheets import (
     pcie_bytes_per_second,
 )
 
-MOST_RATE = 1e18  # Bytes per second; TOML numbers are unbounded, unlike floats
+MOST_RATE = 1e18  # Bytes per second; unlike floats, TOML numbers are unbounded
 
 Path = Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
 Device = Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
@@ -32,7 +32,7 @@ Rate = Annotated[
 
 
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Configured bytes per second of a path, by device and direction."""
+    """Configured bytes per second of a path, for a device and a direction."""
 
     path: Path
     device: Device
@@ -46,7 +46,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Configured limits; the last limit of a path wins."""
+    """Configured limits; if there are several for the same path, the last applies."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()
@@ -62,7 +62,7 @@ BITS = 8
 
 
 class PathKey(NamedTuple):
-    """A data path in a single direction; `gpu` and `uuid` are empty for host paths."""
+    """A data path in one direction; `gpu` and `uuid` are empty for paths of the host."""
 
     path: str
     device: str
@@ -76,7 +76,7 @@ class PathKey(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """True for an individual link of a GPU."""
+        """Whether this is an individual link of a GPU."""
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
@@ -93,7 +93,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Data about this machine from which its limits are derived; GPUs by index and UUID."""
+    """Data of this machine that its limits depend on, with GPUs by index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -108,8 +108,8 @@ class LimitInputs:
 
     @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """Links to other GPUs. Individual links behind a switch are not needed, because they carry
-        equal traffic and their sum is sufficient."""
+        """Links to other GPUs. Individual links to a switch are not included, because their traffic
+        is equal and the sum is sufficient."""
         found: dict[tuple[str, str], list[str]] = {}
         for end in self.samples.labelled(nvlink.LINK_INFO):
             if end["remote"] == "gpu":
@@ -118,7 +118,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """The data sheet limit and the hardware limit of a path, which determine its limit."""
+    """The data sheet and hardware limits of a path, which determine its limit."""
 
     key: PathKey
     spec: Limit | None
@@ -132,7 +132,7 @@ def _of_path(
     hardware: Limit | None,
     who: tuple[str, str] = ("", ""),
 ) -> Iterator[PathFigures]:
-    """Yield the limits of a path for each direction."""
+    """Yield the limits of a path in each direction."""
     bandwidths = sheet.bandwidths if sheet else {}
     for direction in PATHS[path]:
         one = bandwidths.get((path, direction))
@@ -141,8 +141,8 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of all GPUs' NVLinks: the expected number of links times the data sheet's
-    speed per link, and the number of active links times that speed."""
+    """Yield the limits of the NVLinks of all GPUs: the expected number of links, and the number of
+    active links, each multiplied by the speed per link from the data sheet."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():
@@ -175,8 +175,8 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the memory of each GPU, even if its bandwidth use is unknown; a busy memory controller
-    does not imply a saturated bus."""
+    """Yield the memory of each GPU, even if its bandwidth usage is unknown, because a busy memory
+    controller does not mean that the bus is saturated."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
@@ -189,7 +189,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield every disk. The data sheet value applies only to the array that holds the data."""
+    """Yield every disk. The data sheet value only applies to the array with the training data."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
@@ -220,9 +220,9 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """Return the limit of every path with a known limit; other paths have neither a limit nor a
-    ratio. A configured limit for the path, device, and direction takes precedence over the smaller
-    of the data sheet value and the hardware value."""
+    """Return the limit of every path with a known limit; all other paths have no limit and no
+    ratio. A limit configured for the path, device, and direction takes precedence over the smaller
+    of the data sheet's value and the hardware's value."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

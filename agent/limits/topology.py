@@ -1,4 +1,4 @@
-"""Comparison of detected NVLinks with the system's graph: GPU pairs and their link counts."""
+"""Comparison of the detected NVLinks with the system's graph: GPU pairs and numbers of links."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from agent.series import SampleStore
 from agent.sources import gpu, nvlink, system
 from agent.specs.sheets import LinkGraph, SystemSpec
 
-Weights = tuple[tuple[int, ...], ...]  # Links between each pair of nodes as a symmetric matrix
+Weights = tuple[tuple[int, ...], ...]  # Links between nodes, as a symmetric matrix
 
 
 class WrongPair(NamedTuple):
-    """A pair of GPUs, by index, whose number of links differs from the system's graph."""
+    """A pair of GPUs, by index, whose number of links differs from the graph of the system."""
 
     one: int
     other: int
@@ -32,20 +32,20 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 @lru_cache(maxsize=8)
 def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
-    """Return the differences under the best matching of two graphs with equal numbers of nodes;
+    """Return the differences for the best matching of two graphs with the same number of nodes;
     empty if the graphs are equal.
 
-    The depth-first search assigns nodes of `found` to places of `expected` and prunes branches that
-    are no better than the best matching so far. Each node's own number is tried first, so that the
-    usual numbering wins among equally good matchings. The search is intended for eight nodes, which
-    have at most 8! assignments.
+    The depth-first search assigns nodes of `found` to places of `expected`, and prunes branches
+    that are not better than the best matching so far. The number of the node itself is tried first,
+    so that the usual numbering is preferred among equally good matchings. The search is intended
+    for eight nodes, with at most 8! assignments.
     """
     size, best = len(found), tuple(range(len(found)))
     most = size**2 * max(map(max, (*found, *expected)), default=0) + 1
     links = [(sum(one), sum(other)) for one, other in zip(found, expected, strict=True)]
 
     def place(taken: tuple[int, ...], cost: int) -> None:
-        """Assign the next node to each free place, its own number first."""
+        """Assign the next node to each free place, starting with its own number."""
         nonlocal best, most
         node = len(taken)
         if node == size:
@@ -55,7 +55,7 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
         unlike = {at: (abs(links[node][0] - links[at][1]), node != at, at) for at in free}
         for where in sorted(free, key=unlike.__getitem__):
             apart = (abs(found[node][a] - expected[where][b]) for a, b in enumerate(taken))
-            after = cost + sum(apart)  # differing links to nodes already placed
+            after = cost + sum(apart)  # different links to nodes already placed
             if after < most:
                 place((*taken, where), after)
 
@@ -69,18 +69,18 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
 
 
 class LinkEnd(NamedTuple):
-    """The remote end of an active link: its kind, and the index if it is a GPU of this machine."""
+    """The remote end of an active link: its kind and, for a GPU of this machine, its index."""
 
     link: str
     remote: str
     gpu: int | None
 
 
-Ends = Mapping[GpuKey, list[LinkEnd]]  # Remote ends of the links of every GPU
+Ends = Mapping[GpuKey, list[LinkEnd]]  # Remote ends of the links of each GPU
 
 
 class StrayLinks(NamedTuple):
-    """Links of a GPU whose remote ends are of a different kind than expected in this system."""
+    """Links of a GPU whose remote ends are not of the kind that is expected in this system."""
 
     gpu: GpuKey
     remote: str
@@ -89,9 +89,9 @@ class StrayLinks(NamedTuple):
 
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
-    """Return the differences between the detected link graph and the system's graph. Inactive links
-    and missing GPUs are reported by other faults, and links that do not report their remote ends
-    cannot be checked."""
+    """Return the differences between the detected links and the graph of the system. Inactive links
+    and missing GPUs are reported as other faults, and links that do not report a remote end cannot
+    be checked."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):
         return []
@@ -119,7 +119,7 @@ def whole(samples: SampleStore, gpus: int) -> bool:
 
 
 def far_ends(samples: SampleStore) -> Ends:
-    """Return the remote end of every active link, as reported by each GPU."""
+    """Return the remote ends of all active links, as reported by each GPU."""
     by_address = {
         where: int(labels["gpu"])
         for labels in samples.labelled(gpu.INFO)
@@ -131,15 +131,15 @@ def far_ends(samples: SampleStore) -> Ends:
         if not samples.value(nvlink.LINK_UP, index, labels["uuid"], link):
             continue
         peer = by_address.get(pci_address(labels["remote_pci_bus_id"]))
-        known = remote != "gpu" or peer is not None  # a VM may see host PCI addresses
+        known = remote != "gpu" or peer is not None  # a VM may see addresses of its host
         gpu_key = GpuKey(int(index), labels["uuid"])
         ends.setdefault(gpu_key, []).append(LinkEnd(link, remote if known else "unknown", peer))
     return ends
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
-    """Return the differing pairs under the best matching. If two GPUs report different link counts
-    for their pair, the smaller count is used."""
+    """Return the different pairs for the best matching. If the two GPUs of a pair report different
+    numbers of links, the smaller number is used."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {

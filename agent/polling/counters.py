@@ -1,38 +1,38 @@
-"""Filters of raw values: counters wrap, reset, and jump, and drivers return single odd readings."""
+"""Filters for raw values: counters wrap, reset, and jump, and drivers return single odd values."""
 
 from dataclasses import dataclass, field
 
 from agent.model import Absent, Kind, Labels, Metric, Reason, checked
 from agent.ranges import LARGEST, Range
 
-LEAP = 1e6  # Events per second above which an event counter is in doubt until the next reading
+LEAP = 1e6  # Events per second above which an event counter must be confirmed
 FELL = Absent(Reason.UNKNOWN, "the counter fell, and the next reading must confirm it")
 
 
 @dataclass(slots=True)
 class CounterFilter:
-    """Follows a raw counter and returns the value to export, or None while the value is in doubt.
+    """Tracks a raw counter and returns the value to export, or None while the value is in doubt.
 
-    `fastest` is the highest plausible increase per second in the counter's unit, or None for event
-    counters. A fall is a reset if the next reading confirms it: the exported value then falls to
-    the raw value, which Prometheus interprets as a counter reset. A fall or leap that the next
-    reading reverts is a glitch and is never exported. A plausible value is also dropped as a glitch
-    if the next two readings return to the previous level. A persistent leap is excluded from the
-    exported value, except for event counters; so is a fall to a value that the counter cannot have
-    reached from 0 in the elapsed time.
+    `fastest` is the maximum plausible increase per second in the unit of the counter, or None for
+    event counters. A decrease is a reset if the next reading confirms it: the exported value then
+    decreases to the raw value, which Prometheus interprets as a counter reset. A decrease or leap
+    that the next reading reverts is a glitch and is never exported. A plausible value is also
+    dropped as a glitch if the next two readings return to the previous level. A persistent leap is
+    excluded from the exported value, except for event counters, and so is a decrease to a value
+    that the counter cannot have reached from 0 in the elapsed time.
     """
 
     fastest: float | None = None
     _value: float | None = None
     _at: float = 0.0
-    _before: tuple[float, float] | None = None  # an earlier confirmed value, and its time
+    _before: tuple[float, float] | None = None  # an earlier confirmed value and its time
     _doubt: tuple[float, float] | None = None
     _exported: float = 0.0
-    _ahead: float = 0.0  # how far the raw counter is ahead of the exported value
+    _ahead: float = 0.0  # difference between raw counter and exported value
 
     def read(self, raw: float, at: float) -> float | None:
-        """Return the value to export if the raw value at `at` (monotonic s) is plausible after its
-        predecessors, else None."""
+        """Return the value to export if the raw value at time `at` (monotonic s) is plausible after
+        the previous values, and otherwise None."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):
@@ -47,7 +47,7 @@ class CounterFilter:
         return self._accept(raw, at)
 
     def doubt(self, raw: float) -> Absent:
-        """Return the reason why the raw value is in doubt."""
+        """Return the reason why a raw value is in doubt."""
         if self._value is None or raw < self._value:
             return FELL.without_traceback()
         return Absent(Reason.IMPLAUSIBLE, f"the counter leapt from {self._value:g} to {raw:g}")
@@ -59,29 +59,29 @@ class CounterFilter:
         return raw - value <= fastest * max(at - since, 1e-3)
 
     def _accept(self, raw: float, at: float) -> float:
-        if self._value is not None and self._doubt is None:  # otherwise it may be wrong
+        if self._value is not None and self._doubt is None:  # otherwise, it may be wrong
             self._before = self._value, self._at
         self._value, self._at, self._doubt = raw, at, None
         exported = raw - self._ahead
-        if self._ahead:  # float rounding must not look like a reset
+        if self._ahead:  # rounding of floats must not look like a reset
             exported = max(exported, self._exported)
         self._exported = exported
         return self._exported
 
 
 FALLS = 5
-"""Consecutive lower, nonzero readings after which an event count is considered to have fallen."""
+"""Number of consecutive lower, nonzero readings after which an event count has decreased."""
 
 
 @dataclass(slots=True)
 class Confirmation:
-    """Follows a value that may change by more than `step` only if the next reading confirms it, so
-    a single wrong reading has no effect. For an event count (`counts`), the smaller of the last two
-    readings is exported, so that neither a fall nor a reverted rise looks like new events."""
+    """Tracks a value that may change by more than `step` only if the next reading confirms it, so
+    one incorrect reading has no effect. For an event count (`counts`), the smaller of the last two
+    readings is exported, so decreases and reverted increases do not look like new events."""
 
     step: float
     counts: bool
-    doubtful: bool = False  # whether the next reading decides and should follow soon
+    doubtful: bool = False  # whether the next reading is decisive and should be soon
     _last: float | None = None
     _exported: float = 0.0
     _lower: int = 0  # consecutive lower readings
@@ -102,20 +102,20 @@ class Confirmation:
         return self._exported
 
 
-SeriesKey = tuple[str, ...]  # Series of a read: metric name and sample labels
+SeriesKey = tuple[str, ...]  # A series of a read: metric name and sample labels
 
 
 @dataclass(slots=True)
 class Filters:
-    """The filters of a read's series. A filter is dropped if a complete run does not report its
-    series, because the device is gone and its name may be reused."""
+    """The filters for the series of a read. A filter is dropped if a complete run does not report
+    the series, because the device is gone and its name may be reused."""
 
     _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _doubtful: bool = False
 
     def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
-        """Return the value to export for the series; raises Absent while the value is in doubt."""
+        """Return the value to export for a series; raise Absent while the value is in doubt."""
         key = (metric.name, *labels)
         one = self._before.get(key)
         if one is None and metric.step is not None:
@@ -137,7 +137,7 @@ class Filters:
 
     def end_run(self) -> bool:
         """Drop the filters of series that this run did not report. Return whether the next run
-        should follow immediately to decide a doubtful series."""
+        should follow immediately, because a series is in doubt."""
         self._before, self._now = self._now, {}
         doubtful, self._doubtful = self._doubtful, False
         return doubtful
@@ -145,10 +145,10 @@ class Filters:
 
 @dataclass(slots=True)
 class Integral:
-    """A counter that the agent integrates from a rate, starting at 0 when the agent starts.
+    """A counter that the agent integrates from a rate, starting from 0 when the agent starts.
 
-    `longest` is the maximum time (s) that a reading covers, so that no values are invented for
-    gaps.
+    `longest` is the maximum time (s) that a reading covers, so that no values are invented for a
+    gap.
     """
 
     metric: Metric
@@ -157,8 +157,8 @@ class Integral:
     _at: float | None = None
 
     def add(self, rate: float, at: float) -> float:
-        """Add `rate` (units per second) for the time since the last reading and return the total.
-        Raises Absent if the rate is impossible."""
+        """Add `rate` (units per second) for the time since the last reading, and return the total.
+        Raise Absent if the rate is impossible."""
         fastest = self.metric.fastest or LARGEST
         rate = checked(rate, Range(0, fastest), self.metric.origin)
         if self._at is not None and 0.0 < at - self._at <= self.longest:

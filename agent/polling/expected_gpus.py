@@ -1,4 +1,4 @@
-"""Expected number of GPUs in a machine: the configured number, or the most that have ever been
+"""Expected number of GPUs in a machine: the configured number, or the maximum that has ever been
 seen."""
 
 import logging
@@ -25,8 +25,8 @@ READING = 2.0  # s
 
 
 def is_given(files: FileTree, device: str) -> bool:
-    """Return whether a PCI device is an NVIDIA GPU that belongs to this host. A device assigned to
-    a virtual machine or bound to another driver is not expected by the agent."""
+    """Return whether a PCI device is an NVIDIA GPU that belongs to this host. A device that is
+    assigned to a virtual machine or bound to another driver is not expected."""
     try:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:
@@ -35,13 +35,13 @@ def is_given(files: FileTree, device: str) -> bool:
         return False
     try:
         return files.link(f"{device}/driver").rpartition("/")[2] == "nvidia"
-    except OSError:  # bound to no driver: it may have failed
+    except OSError:  # no driver is bound: it may have failed
         return True
 
 
 class ExpectedGpus:
-    """The largest number of GPUs that NVML, the driver's /proc directory, and the PCI bus have ever
-    listed. A file in `folder` preserves the number across restarts until the file is removed; if
+    """The maximum number of GPUs that NVML, the driver's /proc directory, and the PCI bus have ever
+    listed. A file in `folder` stores this number across restarts, until the file is removed; if
     `keeps` is false, the file is only read."""
 
     def __init__(self, files: FileTree, folder: Path | None, *, keeps: bool) -> None:
@@ -62,7 +62,7 @@ class ExpectedGpus:
         self._most = min(MOST_GPUS, max(self._most, answering))
         waits = self._writing is not None and not self._writing.done()
         if self._file and self._keeps and not waits and self._most > self._kept:
-            self._kept = self._most  # written on a separate thread, because a disk may hang
+            self._kept = self._most  # written on a separate thread, because disks may hang
             self._writing = on_a_thread("expected-gpus", partial(_write, self._file, self._most))
         return self._most
 
@@ -70,7 +70,7 @@ class ExpectedGpus:
         file = self._file
         try:
             text = in_time(file.read_bytes, READING).decode().strip() if file else ""
-        except (OSError, UnicodeDecodeError):  # includes a disk that hangs
+        except (OSError, UnicodeDecodeError):  # including a disk that hangs
             return 0
         known = whole(text) or 0
         return known if known <= MOST_GPUS else 0

@@ -1,4 +1,4 @@
-"""GPU state shared by sources, reading threads, and other components."""
+"""State of GPUs, shared by sources, the threads that read, and other components."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from agent.model import Absence, GpuIdentity, Labels, Reason
 
 @dataclass(slots=True)
 class GpuProcesses:
-    """The compute processes of every GPU by its labels (index, UUID).
+    """The compute processes on every GPU, by the labels of the GPU (index, UUID).
 
-    The NVML worker writes and the host worker reads it. Each entry is replaced as a whole, so
-    neither worker waits for the other.
+    The NVML worker writes these entries, and the host worker reads them. Each entry is replaced as
+    a whole, so no worker waits for the other.
     """
 
     _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class GpuProcesses:
 
     @property
     def divided(self) -> bool:
-        """True if a GPU is in MIG mode."""
+        """Whether any GPU is in MIG mode."""
         return bool(self._divided)
 
     def parents(self) -> dict[str, str]:
@@ -37,8 +37,7 @@ class GpuProcesses:
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
-        """Keep only GPUs that respond, and forget GPUs that were lost or whose index has
-        changed."""
+        """Keep only GPUs that respond; forget GPUs that are lost or whose index has changed."""
         kept = set(gpus)
         for table in (self._by_gpu, self._divided):
             for gone in table.keys() - kept:
@@ -46,7 +45,7 @@ class GpuProcesses:
 
     @property
     def at_rest(self) -> bool:
-        """True if there are GPUs and none of them has a process."""
+        """Whether there are GPUs, and none of them has a process."""
         there = list(self._by_gpu.values())
         return bool(there) and not any(there)
 
@@ -59,21 +58,21 @@ WINDOW_SECONDS = 30.0  # Seconds per window; the longest visit is kept for two w
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """GPU state that is detected by sources and controls the GPU's other reads."""
+    """State of a GPU that sources detect and that controls other reads of the GPU."""
 
-    has_processes: bool = False  # a compute process uses it, so costly reads run more often
-    lost_at: float | None = None  # when it stopped responding, on the agent's clock
-    sm_clock: float | None = None  # MHz at the last tick; None if the read failed
-    woken: bool = False  # it started or stopped working: run_on_wake reads run at once
-    doubtful: bool = False  # its reads follow from a temporary refusal: query it again
+    has_processes: bool = False  # a compute process is present, so costly reads are frequent
+    lost_at: float | None = None  # when the GPU was lost, on the agent's clock
+    sm_clock: float | None = None  # MHz in the last tick; None if the read failed
+    woken: bool = False  # work started or stopped: run_on_wake reads run at once
+    doubtful: bool = False  # reads depend on a temporary refusal, so query it again
 
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """Response statistics of a GPU, written only by its reading thread and read by any thread."""
+    """Response statistics of a GPU; its reading thread writes them, and any thread reads them."""
 
-    failures: int = 0  # reads with a failed call, except permanent refusals
-    timeouts: int = 0  # driver timeouts in this turn
+    failures: int = 0  # reads with a failed call, excluding permanent refusals
+    timeouts: int = 0  # timeouts of the driver in this turn
     longest: tuple[float, float] = (0.0, 0.0)  # visit (s) in the last two windows
     begun: float = 0.0  # start of the current window
 
@@ -92,18 +91,18 @@ class GpuAnswers:
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
-    """The discovered GPUs; immutable and replaced as a whole."""
+    """The discovered GPUs; immutable, and replaced as a whole."""
 
-    generation: int = 0  # grows when the driver is connected and when a GPU returns
+    generation: int = 0  # incremented when the driver connects or a GPU returns
     driver_version: str = ""
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)  # loss time (s) by UUID
     not_answering: Mapping[str, str] = field(default_factory=dict)  # reason by UUID
-    unmet: int = 0  # unidentified GPUs whose first calls have not returned
-    missing: tuple[int, ...] = ()  # indices counted by the driver whose GPUs never responded
-    most: int = 0  # most GPUs that have responded since the agent started
-    reason: Reason = Reason.STALLED  # why the driver is disconnected, ...
+    unmet: int = 0  # GPUs still unidentified, as their first calls hang
+    missing: tuple[int, ...] = ()  # indices counted by the driver without a response so far
+    most: int = 0  # maximum number of GPUs that have responded so far
+    reason: Reason = Reason.STALLED  # why the driver is not connected, ...
     why_not: str = "the driver has not responded yet"  # ... as text; empty while connected
 
     @property
@@ -117,8 +116,8 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs whose events a thread can wait for; a new generation requires a new subscription."""
+    """The GPUs whose events can be waited for; a new generation requires a new subscription."""
 
     generation: int
     nvml: Nvml
-    handles: dict[str, Any]  # NVML's device handles by UUID
+    handles: dict[str, Any]  # NVML's device handles, by UUID

@@ -1,10 +1,10 @@
-"""Assignment of threads to GPUs: one for all GPUs, and another for each GPU whose call hangs.
+"""Assignment of threads to GPUs: one for all GPUs, and one for each GPU whose calls hang.
 
-Concurrent NVML callers spin on the driver's lock, so a single thread visits all GPUs in turn. If a
-visit takes too long, its thread is left with that GPU, and another thread visits the other GPUs
-within the same tick. The GPU keeps its own thread until it has responded promptly for some minutes,
-so that its next hanging call delays no other GPU. Its reads run last, so only hanging calls run
-concurrently with those of other GPUs.
+Concurrent callers of NVML spin on the driver's lock, so a single thread visits all GPUs in turn. If
+a visit takes too long, its thread stays with the GPU, and another thread visits the other GPUs in
+the same tick. The GPU keeps its own thread until it has responded promptly for some minutes, so
+that its next call that hangs does not delay other GPUs. Its reads run last, so only calls that hang
+run concurrently with calls for other GPUs.
 """
 
 import logging
@@ -24,25 +24,25 @@ from agent.polling import intervals
 log = logging.getLogger(__name__)
 
 OVERTAKEN = 0.3
-"""Wall-clock seconds of a visit after which another thread continues with the other GPUs, which are
-still read in this tick. A visit that ends within PATIENCE has no further consequences."""
+"""Wall-clock seconds of a visit after which another thread continues with the other GPUs, so that
+they are read in this tick. A visit that ends within PATIENCE has no other consequences."""
 
-PATIENCE = 1.0  # Wall-clock seconds of a visit after which its GPU is not responding
-PROMPT = 0.5  # Wall-clock seconds for all due reads of a GPU on its own thread
+PATIENCE = 1.0  # Wall-clock seconds of a visit after which its GPU counts as silent
+PROMPT = 0.5  # Wall-clock seconds for all due reads of a GPU with its own thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
-"""Seconds between the end of a hung call and the next attempt, doubled after each hang."""
+"""Seconds between the end of a call that hung and the next attempt, doubled after each hang."""
 
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
-"""Time for which a GPU that responds again keeps its own thread, as a multiple of its pause and as
-a maximum (s); initially 5 min."""
+"""Time for which a GPU that responds again keeps its own thread, as a multiple of its pause, and
+the maximum (s); initially, the time is 5 min."""
 
-MOST_IN_VAIN = 2  # maximum number of consecutive GPUs that hang
-FORGOTTEN = 600.0  # Seconds without hangs after which a GPU's pause is reset
+MOST_IN_VAIN = 2  # maximum number of GPUs in a row that hang
+FORGOTTEN = 600.0  # Seconds without a hang after which a GPU's pause is reset
 
 
 class Left(Exception):
-    """This thread was left with a GPU, and another thread has taken over all other work."""
+    """Raised if this thread stays with a GPU, after another thread has taken over the rest."""
 
     def __init__(self, gpu: "LeftGpu") -> None:
         super().__init__(gpu.index)
@@ -51,7 +51,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A visit of a thread to a GPU; the thread may be left after `patience` wall-clock seconds."""
+    """A visit of a thread to a GPU; after `patience` wall-clock seconds, another may take over."""
 
     index: int
     watch: Stopwatch
@@ -61,46 +61,46 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU with its own thread. `why` is why it has no values, or None while it responds."""
+    """A GPU with its own thread. `why` is why there are no values; None while the GPU responds."""
 
     index: int
     pause: float
-    since: float  # last prompt response before it stopped responding
+    since: float  # last prompt response before the GPU became silent
     answers_since: float
-    busy: bool  # an attempt or the abandoned visit is in progress
-    watch: Stopwatch  # of the latest attempt or visit
+    busy: bool  # an attempt or the visit that was left is in progress
+    watch: Stopwatch  # stopwatch of the latest attempt or visit
     why: Absent | None = None
-    due: float = 0.0  # next attempt
-    modes: float = 0.0  # when to check whether its supported queries have changed
+    due: float = 0.0  # time of the next attempt
+    modes: float = 0.0  # when to check for changes of the supported queries
     attempts: SimpleQueue[bool] = field(default_factory=SimpleQueue)  # False ends the thread
     at_rest: threading.Event = field(default_factory=threading.Event)
 
     @property
     def hung(self) -> bool:
-        """True if a call took longer than PATIENCE, not only longer than OVERTAKEN."""
+        """Whether a call took longer than PATIENCE, not just longer than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
     @property
     def took(self) -> float:
-        """Wall-clock seconds the current visit or attempt has taken so far."""
+        """Wall-clock seconds that the current visit or attempt has taken so far."""
         return self.watch.took if self.busy else 0.0
 
 
 class GpuThreads:
-    """The current visit, and the GPUs with their own threads by index."""
+    """The current visit, and by index, the GPUs with their own threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._visit: Visit | None = None
-        self.in_vain = 0  # visits left since the last completed visit
-        self._pauses: dict[int, tuple[float, float]] = {}  # last pause and its end time
+        self.in_vain = 0  # visits left since the last visit that completed
+        self._pauses: dict[int, tuple[float, float]] = {}  # last pause and the time of its end
         self.left: dict[int, LeftGpu] = {}
-        self.gpus = 0  # number of GPUs, including GPUs with their own threads
+        self.gpus = 0  # number of GPUs, including those with their own threads
 
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
-        """Visit the GPU; raises Left if another thread has taken over the other GPUs meanwhile."""
+        """Visit a GPU; raise Left if another thread has taken over the other GPUs meanwhile."""
         visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
@@ -114,7 +114,7 @@ class GpuThreads:
 
     def leave(self) -> float | None:
         """Leave the current visit to its thread. Return the wall-clock seconds until the next
-        check, 0 if the visit was left, or None if leaving it would not help."""
+        check, 0 if the visit was left, or None if leaving it would be useless."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:
@@ -144,18 +144,18 @@ class GpuThreads:
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Return whether the current visit hangs and cannot be left, or all GPUs hang; for any
-        thread."""
+        """Return whether the current visit hangs and cannot be left, or whether all GPUs hang; may
+        be called on any thread."""
         visit, left = self._visit, self.left.values()
         if visit is not None:
             return visit.watch.took > PATIENCE and self._useless()
         return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """Record, on the GPU's thread, the end of an abandoned visit or of an attempt. A GPU that
-        did not respond because it is lost is retried as rarely as other lost GPUs."""
+        """Record the end of an attempt, or of a visit that was left, on the thread of the GPU. A
+        GPU that did not respond because it is lost is retried as rarely as other lost GPUs."""
         with self._lock:
-            now, self.in_vain = self._clock.monotonic(), 0  # the driver's lock is available
+            now, self.in_vain = self._clock.monotonic(), 0  # the lock of the driver is available
             took, left.busy, left.due = left.took, False, now
             if took > PATIENCE:
                 left.pause = min(2 * left.pause, LONGEST_PAUSE)
@@ -178,7 +178,7 @@ class GpuThreads:
         left.why = Absent(Reason.NOT_ANSWERING, f"not responding since {at:%Y-%m-%d %H:%M:%S} UTC")
         log.error(LogEvent("gpu_not_answering", gpu=left.index, error=str(left.why)))
 
-    # On the shared GPU thread
+    # On the GPU thread that all GPUs share
 
     def judge(self) -> None:
         with self._lock:
@@ -187,8 +187,8 @@ class GpuThreads:
                     self._does_not_answer(left)
 
     def start_attempts(self) -> None:
-        """Start the next attempt of each GPU with its own thread whose pause is over. GPUs that
-        respond are read one after the other as long as they are prompt."""
+        """Start the next attempt for each GPU with its own thread and an expired pause. GPUs that
+        respond are read one after another as long as they are prompt."""
         until = time.perf_counter() + OVERTAKEN
         for left in self.left.values():
             if not left.busy and self._clock.monotonic() >= left.due:
@@ -199,7 +199,7 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """Stop the threads of GPUs that have recovered, and with `unused` all idle threads."""
+        """Stop the threads of GPUs that have recovered and, with `unused`, all idle threads."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

@@ -1,4 +1,4 @@
-"""The NVML worker's turn: connect to the driver, detect new and lost GPUs, and run due reads."""
+"""The turn of the NVML worker: connect to the driver, detect new and lost GPUs, and run reads."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -33,8 +33,8 @@ CONNECTION = ReadKey("nvml", "connection")
 
 @dataclass(slots=True, eq=False)
 class GpuWatch:
-    """All GPUs of an NVML library. While `nvml` is None (disconnected), `inventory` holds the
-    reason. Runs on the NVML worker; `inventory`, `events`, and `complete` are safe for any
+    """All GPUs of an NVML library. While `nvml` is None (not connected), `inventory` contains the
+    reason. Runs on the NVML worker; `inventory`, `events`, and `complete` can be used on any
     thread."""
 
     library: Callable[[], Any]
@@ -42,20 +42,20 @@ class GpuWatch:
     clock: Clock
     read_costs: ReadCosts
     gpu_processes: GpuProcesses = field(default_factory=GpuProcesses)
-    asked_back: Callable[[], str] = str  # why to release the driver; empty otherwise
+    asked_back: Callable[[], str] = str  # why to release the driver, or empty
     inventory: GpuInventory = field(default_factory=GpuInventory)
-    nvml: Nvml | None = None  # while connected
-    # Time of the next run of each query (s, agent's clock); 0 means immediately
-    next_rediscovery: float = 0.0  # checks for the driver and lost GPUs
+    nvml: Nvml | None = None  # set while connected
+    # Time of the next run of each query (s on the agent's clock); 0 stands for immediately.
+    next_rediscovery: float = 0.0  # checks of the driver and of lost GPUs
     next_all_gpus: float = 0.0
-    next_modes: float = 0.0  # checks whether supported queries have changed
+    next_modes: float = 0.0  # checks for changes of supported queries
     threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
     _heard: SimpleQueue[Callable[[Emit], None]] = field(default_factory=SimpleQueue)
-    """Actions requested by the threads of individual GPUs."""
-    _connecting: Nvml | None = None  # set while its GPUs are queried
+    """Actions requested on the threads of individual GPUs."""
+    _connecting: Nvml | None = None  # set while the GPUs are queried
     _events: EventSubscription | None = None
-    is_pending: bool = False  # a read requested a second run within the tick
+    is_pending: bool = False  # a read has requested a second run within the tick
     _first_turn_over: bool = False
 
     def __post_init__(self) -> None:
@@ -63,15 +63,15 @@ class GpuWatch:
         self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """Run a turn. A thread that is left with a GPU stays until the GPU responds promptly."""
+        """Run a turn. If a thread is left with a GPU, it stays until the GPU responds promptly."""
         try:
             self._turn(emit)
         except Left as left:
             self._stay_with(left.gpu, emit)
 
     def _turn(self, emit: Emit) -> None:
-        """Run every due read, then check the connection and lost GPUs, so that a hanging check
-        delays no read."""
+        """Run all due reads, and then check the connection and lost GPUs, so that a check that
+        hangs does not delay reads."""
         self.is_pending = False
         if why := self.asked_back():
             self._release(why, emit)
@@ -94,7 +94,7 @@ class GpuWatch:
         self._first_turn_over = True
 
     def complete(self) -> bool:
-        """Return whether every read of every responding GPU has run at least once."""
+        """Return whether every read of all GPUs that respond has run at least once."""
         return self._first_turn_over and self.watched.have_run()
 
     def events(self) -> EventSubscription | None:
@@ -110,19 +110,19 @@ class GpuWatch:
                 continue
             reads = [read for _, read in pairs]
             due = self._due(gpu, reads)
-            # After a GPU has just hung, a read of another GPU, even if not due, shows whether the
-            # driver's lock hangs.
+            # After a GPU has just hung, a read of another GPU shows whether the driver's lock
+            # hangs, even if that read is not due.
             first = next(due, reads[0] if self.threads.in_vain else None)
             if first is not None:
                 with self.threads.visit(gpu.index, OVERTAKEN) as visit:
                     self._visit(gpu, chain((first,), due), visit, emit)
                 gpu.answers.took(visit.watch.took, self.clock.monotonic())
         answers = [gpu.answers for gpu in self.watched.answering()]
-        of_gpus = not all(one.timeouts for one in answers)  # otherwise the driver hangs
+        of_gpus = not all(one.timeouts for one in answers)  # otherwise, the driver hangs
         for one in answers:
             one.failures += one.timeouts * of_gpus
             one.timeouts = 0
-        for gpu in self.watched.all_gpus():  # its run_on_wake reads have run
+        for gpu in self.watched.all_gpus():  # run_on_wake reads have run
             gpu.state.woken &= gpu.index in self.threads.left
 
     def _due(self, gpu: WatchedGpu, reads: Iterable[Read]) -> Iterator[Read]:
@@ -130,7 +130,7 @@ class GpuWatch:
         return (r for r in reads if is_due(r, now) or (r.run_on_wake and gpu.state.woken))
 
     def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
-        """Run the reads that are due for a GPU, and discard the results of late ones."""
+        """Run the due reads of a GPU, and discard results that are late."""
         for read in due:
             if self.threads.late(visit) or gpu.state.lost_at is not None or self.nvml is None:
                 return
@@ -149,14 +149,14 @@ class GpuWatch:
         return reading, raised
 
     def _mig_switched(self, gpu: WatchedGpu) -> bool:
-        """Return whether MIG mode has changed or the GPU is lost; the next query shows which."""
+        """Return whether MIG mode has changed or the GPU is lost, which the next query shows."""
         try:
             return gpu.device.mig_switched()
         except Absent:
             return True
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """Handle the error of a read, which may mean that its GPU or the driver is gone."""
+        """Handle an error of a read, which may mean that the GPU or the driver is gone."""
         gone = raised.reason is Reason.NO_DRIVER
         if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
             raised, gone = Absent(Reason.LOST, str(raised)), False
@@ -166,10 +166,10 @@ class GpuWatch:
         elif gone:
             self._disconnect(raised, emit)
 
-    # GPUs with their own threads
+    # GPUs with their own threads.
 
     def _stay_with(self, left: LeftGpu, emit: Emit) -> None:
-        """Read the GPU on its own thread, or retry at growing intervals while it does not respond
+        """Read a GPU on its own thread, or retry at increasing intervals while it does not respond
         promptly, until the thread is no longer needed."""
         answered = True
         while True:
@@ -186,15 +186,15 @@ class GpuWatch:
                 log.exception(LogEvent("attempt_failed", gpu=left.index))
 
     def _try(self, left: LeftGpu, emit: Emit) -> bool:
-        """Run the due reads of the GPU, or query it if it has not been queried or its MIG mode has
-        changed. Return False if there is no GPU that could respond."""
+        """Run the due reads of a GPU. Query the GPU if it has not been queried, or if its MIG mode
+        has changed. Return False if there is no GPU that could respond."""
         gpu, nvml, now = self.watched.of(left.index), self.nvml, self.clock.monotonic()
         if nvml is None:
             return False
         there = gpu if gpu and gpu.state.lost_at is None and gpu.device.nvml is nvml else None
         if there is not None and now >= left.modes:
             left.modes = now + intervals.LINKS
-            with suppress(Absent):  # the reads fail the same way
+            with suppress(Absent):  # the reads will fail for the same reason
                 there = None if there.state.doubtful or there.device.mig_switched() else there
         if there is None:
             found = self.watched.query(nvml, left.index)
@@ -226,10 +226,10 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """Yield the response statistics of each GPU, for any thread: its labels, the wall-clock
-        seconds of the longest recent visit, including a call that hangs, and the number of failed
-        reads, or the reason if the GPU does not respond. The UUID of a GPU that has not responded
-        since startup is unknown. While the whole driver hangs, nothing is yielded."""
+        """Yield the response statistics of each GPU: its labels, the wall-clock seconds of the
+        longest recent visit, including a call that hangs, and the number of failed reads, or the
+        reason if the GPU does not respond. The UUID of a GPU that has never responded is unknown.
+        While the whole driver hangs, nothing is yielded. May be called on any thread."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():
@@ -255,15 +255,15 @@ class GpuWatch:
                 self._disconnect(absent, emit)
         except Left:
             raise
-        except Exception as error:  # an error in the agent or its bindings, not in the GPUs
+        except Exception as error:  # an error in the agent or the bindings, not in GPUs
             if self.nvml is not None:
                 raise
             log.exception(LogEvent("connecting_failed"))
             self._set_disconnected(Absent(Reason.FAILED, str(Failure.of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
-        """Query all GPUs hourly or when the supported queries of a GPU may have changed; otherwise
-        query only missing GPUs, which may have returned."""
+        """Query all GPUs every hour, or when the supported queries of a GPU may have changed.
+        Otherwise, query only missing GPUs, which may have returned."""
         now = self.clock.monotonic()
         if now >= self.next_all_gpus or self.watched.round:
             self._query_all(nvml, emit)
@@ -302,7 +302,7 @@ class GpuWatch:
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
 
     def _release(self, why: str, emit: Emit) -> None:
-        """Release NVML after the event thread has left its wait and freed its event set."""
+        """Release NVML when the event thread has ended its wait and freed its event set."""
         if self._events is not None:
             self._events = None
         elif self.nvml is not None and self.nvml.event_set is not None:
@@ -316,7 +316,7 @@ class GpuWatch:
         self.watched.round = None
         self.threads.take_back(unused=True)
         self.watched.close()
-        if self.nvml is not None and not self.threads.left:  # a call in progress needs the library
+        if self.nvml is not None and not self.threads.left:  # calls in progress need it
             self.nvml.disconnect()
         for gpu in self.watched.all_gpus():
             self.watched.emit_absent(gpu, why, emit)

@@ -1,4 +1,4 @@
-"""The poller: every tick it starts workers, collects readings, and publishes a snapshot."""
+"""The poller: in every tick, it starts workers, collects readings, and publishes a snapshot."""
 
 import asyncio
 import logging
@@ -25,8 +25,8 @@ class Observer(Protocol):
     """Draws conclusions from readings."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process a tick's readings and recent samples; return the snapshot with the observer's
-        additions."""
+        """Process the readings and recent samples of a tick; return the snapshot, to which the
+        observer may add data."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
         """Return the readings derived from a snapshot."""
@@ -34,7 +34,7 @@ class Observer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Guard:
-    """Runs one part of a tick. If that part fails, only its source is marked as down, and the agent
+    """Runs a part of a tick. If the part fails, only its source is marked as down, and the agent
     continues."""
 
     source: str
@@ -44,7 +44,7 @@ class Guard:
         """Return the result of `work`, or `otherwise` if it fails."""
         try:
             result, failure = work(), None
-        except Exception as error:  # a bug or unexpected hardware data must not stop the agent
+        except Exception as error:  # errors and unexpected data must not stop the agent
             result, failure = otherwise, Failure.of(error)
         if failure and not self.failure:
             log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))
@@ -54,7 +54,7 @@ class Guard:
         return result
 
     def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
-        """Return the reading that `work` derives from the snapshot, with any failure of `run`."""
+        """Return the reading that `work` returns for the snapshot, with the failure of `run`."""
         try:
             reading = work(snapshot)
         except Exception as error:
@@ -64,26 +64,26 @@ class Guard:
 
 
 TURN_SHARE = 0.8
-"""Share of the tick for which the poller waits for its workers before it publishes."""
+"""Share of a tick for which the poller waits for workers before it publishes."""
 
 FIRST_TICKS = 0.2
-"""Seconds between ticks until every read has run once, so that readings that compare two samples
-are available soon after startup."""
+"""Seconds between ticks until all reads have been run once, so that readings that compare two
+samples are available soon after startup."""
 
-STALL = 5.0  # Wall-clock seconds after which a worker's turn is stalled and its sources are down
-ODD_AGAIN = 3600.0  # Seconds between log lines about impossible values of a device
+STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
+ODD_AGAIN = 3600.0  # Seconds between log lines on impossible values of a device
 LEAST_STEP = 1.0
-"""Minimum clock step (s); time services slew smaller differences by 0.5 ms per second."""
+"""Minimum clock step (s); time services correct smaller differences by 0.5 ms per second."""
 
 
 class ClockSteps:
-    """Detects steps of the wall clock, checked once per tick."""
+    """Detects steps of the wall clock, once per tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._before: float | None = None
         self.count = 0
-        self.at: float | None = None  # time of the latest step, monotonic seconds
+        self.at: float | None = None  # time of the latest step (monotonic seconds)
 
     def check(self) -> None:
         now = self._clock.offset()
@@ -94,16 +94,16 @@ class ClockSteps:
 
 
 WAIT_SPAN = 60.0  # Averaging time in wall-clock seconds
-SHARED = 1.5  # Wall-clock seconds for which ticks share the CPU times, to read them less often
+SHARED = 1.5  # Wall-clock seconds for which ticks share CPU times, to reduce reads
 
 
 class ProcessorWaits:
-    """Time that the agent's threads wait for a CPU; older ticks have less weight in the mean."""
+    """Time for which the agent's threads wait for a CPU; the mean gives older ticks less weight."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._before = clock.processor_time()
-        self.counted = bool(self._before.threads)  # not supported by every kernel
+        self.counted = bool(self._before.threads)  # some kernels do not support it
         self.seconds = 0.0
         self.mean = 0.0  # s per second
 
@@ -121,8 +121,8 @@ HEALTH_KEY = ReadKey("agent", "health")
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """Health of the agent: working sources, cost of reads, configuration file state, wall clock
-    steps, CPU wait time, and TLS certificate expiry."""
+    """Health of the agent: sources that work, cost of reads, status of the configuration file,
+    steps of the wall clock, time spent waiting for a CPU, and expiry of the TLS certificate."""
 
     sources_up: Mapping[str, bool]
     read_costs: Iterable[ReadCosts]
@@ -136,7 +136,7 @@ HealthReport = Callable[[Snapshot, AgentHealth], Reading]
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return which sources are up: none of their reads failed, and their worker is not stalled."""
+    """Return whether each source is up: no read failed, and its worker is not stalled."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
         if key.part == OFF:
@@ -148,15 +148,15 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
 
 
 Listener = Callable[[Snapshot], None]
-"""Receives the readings of every tick on the event loop, so it must be fast; `Poller.latest` has
-the results of observers and the agent's health."""
+"""Receives the readings of every tick in the event loop, so it must be fast; `Poller.latest`
+includes the results of observers and the agent's health."""
 
 
 @dataclass(slots=True, eq=False)
 class Poller:
-    """Keeps the latest reading of every read and publishes all of them once per tick.
+    """Stores the latest reading of every read, and publishes all of them once per tick.
 
-    `samples` holds recent samples for observers and for callers on the event loop.
+    `samples` contains recent samples, for observers and for use in the event loop.
     """
 
     workers: Sequence[Worker]
@@ -167,14 +167,14 @@ class Poller:
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
-    """Removes confidential data from snapshots for all consumers except observers."""
+    """Removes personal data from snapshots for all consumers but observers."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
-    stuck: frozenset[str] = frozenset()  # names of workers whose call hangs
-    complete: bool = False  # every read had run before the latest tick
+    stuck: frozenset[str] = frozenset()  # names of workers with a call that hangs
+    complete: bool = False  # every read had been run before the latest tick
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
-    _stalled: frozenset[str] = frozenset()  # stalled workers and their sources
+    _stalled: frozenset[str] = frozenset()  # stalled workers, and their sources
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _worker_of: dict[str, Worker] = field(default_factory=dict)
     _ready: bool = False
@@ -184,7 +184,7 @@ class Poller:
     _processor_waits: ProcessorWaits = field(init=False)
     _failed_listeners: list[Listener] = field(
         default_factory=list
-    )  # listeners that failed at the last tick
+    )  # listeners that failed in the last tick
 
     def __post_init__(self) -> None:
         self._clock_steps = ClockSteps(self.clock)
@@ -192,9 +192,9 @@ class Poller:
 
     @property
     def latest(self) -> Snapshot:
-        """The last tick's snapshot with the agent's own health.
+        """The snapshot of the last tick, with the health of the agent.
 
-        Health is computed on demand. Any thread may use this property and waits while observers
+        Health is determined on demand. Any thread may use this property, and waits while observers
         process a tick.
         """
         with self._understood:
@@ -203,8 +203,8 @@ class Poller:
             return self.disclose(self._whole)
 
     async def run(self) -> None:
-        """Tick forever, every second of the agent's clock once all reads have run. Missed ticks are
-        skipped."""
+        """Run ticks forever, every second on the agent's clock after all reads have been run.
+        Missed ticks are skipped."""
         due = self.clock.monotonic()
         while True:
             await self.tick()
@@ -214,8 +214,8 @@ class Poller:
             await self.clock.sleep(due - now)
 
     async def tick(self) -> None:
-        """Start every idle worker, wait for a while, and publish the readings."""
-        self._processor_waits.check()  # first, so that all turns start with these CPU times
+        """Start all idle workers, wait for a while, and publish the readings."""
+        self._processor_waits.check()  # first, as all turns start with these CPU times
         self.complete = not self.waiting_for()
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
@@ -240,18 +240,18 @@ class Poller:
             self._notify(listener, shown)
 
     async def look_again(self) -> None:
-        """Shortly after a tick, restart workers whose reads requested it, because two GPU samples
-        form a short window. The next tick collects their readings."""
+        """Shortly after a tick, start workers again if their reads requested it, because two
+        samples of a GPU form a short window. The next tick collects the readings."""
         pending = [worker for worker in self.workers if worker.is_pending()]
         if pending:
             await self.clock.sleep(intervals.WINDOW)
             await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
-        """Return the workers with reads that have not run yet, as text; empty when the agent is
+        """Return a text with the workers whose reads have not all been run; empty when the agent is
         ready.
 
-        Stalled workers are not included: the other data are worth serving, and an alert reports a
+        Stalled workers are not included: the other data is worth serving, and an alert reports the
         stall.
         """
         waited = [
@@ -271,7 +271,7 @@ class Poller:
         timeout.cancel()
 
     def _notify(self, listener: Listener, shown: Snapshot) -> None:
-        """Log a listener's error once until it succeeds again; errors must not stop the agent."""
+        """Log a listener's error once until the listener succeeds; errors do not stop the agent."""
         try:
             listener(shown)
         except Exception:
@@ -293,8 +293,8 @@ class Poller:
         self._log_odd(finished)
 
     def _log_odd(self, reading: Reading) -> None:
-        """Log impossible values, at most one value per device and hour, because a faulty device may
-        report a hundred and repeat them. dgx_agent_absent_values counts all of them."""
+        """Log impossible values, at most one per device and hour, because a faulty device may
+        report hundreds of them repeatedly. dgx_agent_absent_values counts all of them."""
         odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
         device = reading.key.device
         if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):
@@ -338,16 +338,16 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Stop waiting for turns that hang; their workers continue and deliver their readings later."""
+    """Stop waiting for turns that hang; their workers continue and return readings later."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
-    """Log when a read starts failing, recovers, or fails differently, but not while its state
-    persists. Errors of the same type at the same place are the same failure, whatever their
-    messages."""
+    """Log when a read fails for the first time, recovers, or fails in another way, but not while
+    its state remains the same. Errors of the same type in the same place are the same failure, even
+    if their messages differ."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):
         return

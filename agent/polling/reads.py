@@ -32,38 +32,38 @@ from agent.polling.counters import Filters
 from agent.polling.worker import Emit
 
 LATE = 0.4
-"""Share of the tick after which a per-tick read may run again, so that a read that was up to 0.6
-ticks late still runs at the next tick."""
+"""Share of a tick after which a read with an interval of one tick may run again, so that a read
+that was late by up to 0.6 ticks still runs in the next tick."""
 
 SOONEST = 0.1  # Minimum share of the interval between two runs
 MOST_SERIES = 2048
 """Maximum number of series per metric and read: eight values for each of 256 devices. Sources that
-limit their own series stay below it and keep the important devices; a set of labels that grows
-without limit is truncated."""
+limit their own series stay below this limit and keep the important devices; a set of labels that
+grows without a limit is truncated."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
-"""Reasons that are normal for a metric without values, but indicate a fault if it had values
-before."""
+"""Reasons that are normal for a metric that never had values, but indicate a fault for a metric
+that had values."""
 
-OFF = "off"  # Part of a source disabled in the settings: neither up nor down
+OFF = "off"  # Name of the part of a disabled source, which is neither up nor down
 
 
 @dataclass(slots=True)
 class ReadOutput:
-    """Collects the samples of a read; `labels` (often GPU and UUID) come first in every sample."""
+    """Collects the samples of a read; `labels` (often GPU and UUID) are first in every sample."""
 
     at: float
     labels: tuple[str, ...] = ()
     samples: list[Sample] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
     series: list[TimedSeries] = field(default_factory=list)
-    pending: bool = False  # no result yet: run again at the next tick
-    failure: Failure | None = None  # failure of a part of the read; the source is down
-    filters: Filters | None = None  # counter filters, if earlier readings exist
+    pending: bool = False  # no result yet, so run again in the next tick
+    failure: Failure | None = None  # failure of a part of the read; source is down
+    filters: Filters | None = None  # filters for counters, if there are earlier readings
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
-        """Add a value or the reason for its absence; an impossible value is absent."""
-        if isinstance(value, Absent):  # often shared; raising it would keep stack frames alive
+        """Add a value, or the reason for its absence; impossible values are absent."""
+        if isinstance(value, Absent):  # raising a shared error keeps stack frames
             self.absent(metric, value, *labels)
             return
         try:
@@ -90,10 +90,10 @@ class ReadOutput:
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A scheduled read of a source, possibly for a single device.
+    """A scheduled read of a source, in some cases for a single device.
 
-    `metrics` lists the metrics of a successful read, and `every` returns the current interval (s).
-    A `run_on_wake` read also runs immediately when the device wakes.
+    `metrics` contains the metrics of a successful read, and `every` returns the current interval
+    (s). If `run_on_wake` is true, the read also runs immediately when the device wakes up.
     """
 
     key: ReadKey
@@ -102,18 +102,18 @@ class Read:
     every: Callable[[], float]
     labels: tuple[str, ...] = ()
     run_on_wake: bool = False
-    stagger: float | None = None  # device's offset as a share of the interval, if any
-    varies: bool = False  # the interval may become shorter between runs
+    stagger: float | None = None  # offset of the device as a share of the interval
+    varies: bool = False  # the interval may be shortened between runs
     filters: Filters = field(default_factory=Filters)
     due: float = 0.0
-    at: float = 0.0  # when it last ran
+    at: float = 0.0  # time of the last run
     runs: int = 0
-    _had: frozenset[str] = frozenset()  # metrics with values in the first reading, by name
-    _gone: frozenset[str] = frozenset()  # metrics whose values were missing in the last run
+    _had: frozenset[str] = frozenset()  # names of metrics with values in the first reading
+    _gone: frozenset[str] = frozenset()  # metrics without values in the last run
 
     def ceased(self, reading: Reading) -> bool:
         """Return whether a metric that used to have values was refused or impossible in this run
-        and the previous run, because a faulty GPU does not always report failed calls."""
+        and in the previous run, because a faulty GPU does not always report failed calls."""
         if not self._had:
             self._had = frozenset(sample.metric.name for sample in reading.samples)
         odd = {absence.metric.name for absence in reading.absences if absence.reason in CEASED}
@@ -124,7 +124,7 @@ class Read:
 
 
 def is_due(read: Read, now: float) -> bool:
-    """Return whether the read is due; a shortened interval takes effect immediately."""
+    """Return whether a read is due; a shorter interval takes effect immediately."""
     return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
@@ -136,10 +136,10 @@ Question = str | tuple[Any, ...] | FieldId | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
-    """A GPU value: its metric with further labels, and the NVML query: a call name (`PowerUsage`)
-    with arguments, a field ID with its scope, or a function of the device. `part` selects a value
-    of the structure that the call returns. The NVML value is multiplied by `times` and divided by
-    `per` to get the metric's unit."""
+    """A GPU value: its metric and further labels, and the NVML query: the name of a call
+    (`PowerUsage`) and its arguments, a field ID and its scope, or a function of the device. `part`
+    selects a value in the structure that the call returns. The NVML value is multiplied by `times`
+    and divided by `per`, which results in the unit of the metric."""
 
     metric: Metric
     question: Question
@@ -150,17 +150,17 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads rows in order, with all fields in a single call because the driver returns neighbouring
-    fields of a link together. An absent value affects only itself; a lost GPU ends the read.
+    """Reads rows in order, and all fields in a single call, because the driver returns neighbouring
+    fields of a link together. An absent value affects only that value; a lost GPU ends the read.
 
-    A refused query is repeated in each run, because a link that is down may be up at the next read.
+    Queries that are refused are repeated in each run, because a link that is down may come up.
     """
 
     def __init__(self, device: NvmlDevice, rows: Iterable[GpuRow]) -> None:
         self._device = device
         self.rows = tuple(rows)
         self.answered = True  # whether the last read returned any value, ...
-        self.refused = False  # ... or none, for reasons that hold until the next query
+        self.refused = False  # ... or none, for reasons valid until the next query
         self._asked = [(row, _scope(row.question)) for row in self.rows]
 
     def read(self, out: ReadOutput) -> None:
@@ -193,7 +193,7 @@ class GpuRows:
 
 
 def _scope(question: Question) -> Scope | None:
-    """Return the field ID with its scope, or None if the query is not for a field."""
+    """Return the field ID and its scope, or None if the query is not for a field."""
     if isinstance(question, FieldId):
         return question, 0
     if isinstance(question, tuple) and isinstance(question[0], FieldId):
@@ -203,7 +203,7 @@ def _scope(question: Question) -> Scope | None:
 
 @dataclass(slots=True)
 class ReadCosts:
-    """Wall-clock and CPU seconds by source, added by the threads that run the reads."""
+    """Wall-clock and CPU seconds by source, added on the threads that run the reads."""
 
     by_source: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -222,8 +222,8 @@ def everything_absent(
 
 
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
-    """Run and time a read; an exception affects only that read. Return the reading and the reason
-    that the read raised."""
+    """Run a read and measure its time; an exception affects only this read. Return the reading, and
+    the reason if the read raised an error."""
     at = clock.monotonic()
     out = ReadOutput(at, read.labels, filters=read.filters)
     wall, cpu = clock.meter()
@@ -233,7 +233,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
         read.run(out)
     except Absent as absent:
         raised = absent
-    except Exception as error:  # a bug or unexpected hardware data must not stop the agent
+    except Exception as error:  # errors and unexpected data must not stop the agent
         failure = Failure.of(error)
         raised = Absent(Reason.FAILED, str(failure))
     wall_after, cpu_after = clock.meter()
@@ -250,8 +250,8 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 
 def bound(out: ReadOutput) -> None:
-    """Drop series of a metric beyond MOST_SERIES and report how many. Internal metrics are exempt:
-    they are not exported, and the diagnosis would split jobs whose processes are incomplete."""
+    """Drop the series of a metric beyond MOST_SERIES, and report their number. Internal metrics are
+    exempt: they are not exported, and the diagnosis would split jobs that lack processes."""
     if len(out.samples) <= MOST_SERIES:
         return
     seen = Counter(sample.metric for sample in out.samples)
@@ -265,15 +265,15 @@ def bound(out: ReadOutput) -> None:
 
 
 def is_pending(read: Read, reading: Reading) -> bool:
-    """Return whether the read requested another run; its last result stays valid."""
+    """Return whether a read requested another run; its last result remains valid."""
     return read.due <= reading.at
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set the next due time of the read; devices keep their offsets within the interval.
+    """Set the next due time of a read; devices keep their offsets in the interval.
 
-    Offsets are relative to the clock's origin. If they were relative to the last read, a slow turn
-    would permanently align all devices.
+    Offsets are relative to the origin of the clock. If they were relative to the last read, a slow
+    turn would permanently align all devices.
     """
     read.at = at
     if pending:
@@ -288,11 +288,11 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
             read.due += every
 
 
-SOON_SECONDS = 0.05  # Reads due within this time run now: ticks are not exactly on time
+SOON_SECONDS = 0.05  # Reads due within this time run now, as ticks are not exact
 
 
 class ReadSchedule:
-    """Reads that share a backend but have no device that could be lost, such as host reads."""
+    """Reads for a backend without devices that can be lost, such as reads of the host."""
 
     def __init__(self, reads: Iterable[Read], clock: Clock, read_costs: ReadCosts) -> None:
         self.reads = tuple(reads)
@@ -300,7 +300,7 @@ class ReadSchedule:
         self.read_costs = read_costs
 
     def due(self) -> bool:
-        """Return whether any read is due; for any thread."""
+        """Return whether any read is due; may be called on any thread."""
         now = self._clock.monotonic() + SOON_SECONDS
         return any(is_due(read, now) for read in self.reads)
 

@@ -1,4 +1,4 @@
-"""The known GPUs, including lost GPUs, and the order of their reads."""
+"""The known GPUs, including lost GPUs, and the order of reads."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ from agent.polling.worker import Emit
 
 log = logging.getLogger(__name__)
 
-MOST_GPUS = 1024  # More than any machine has; a larger count from the driver is invalid
+MOST_GPUS = 1024  # More than in any machine; larger counts from the driver are invalid
 
 BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
-"""Function from a device, its state, and the machine's number of GPUs to the device's reads."""
+"""Returns the reads of a device, from the device, its state, and the machine's number of GPUs."""
 
 
 def count_of(nvml: Nvml) -> int:
-    """Return the number of GPUs that the driver lists; raises Absent."""
+    """Return the number of GPUs listed by the driver; raise Absent."""
     count = nvml.call("nvmlDeviceGetCount")
     if not isinstance(count, int) or not 0 <= count <= MOST_GPUS:
         raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetCount says {count!r:.60}")
@@ -33,7 +33,7 @@ def count_of(nvml: Nvml) -> int:
 
 @dataclass(slots=True, eq=False)
 class WatchedGpu:
-    """A GPU with its reads."""
+    """A GPU and its reads."""
 
     device: NvmlDevice
     state: GpuState
@@ -49,7 +49,7 @@ class WatchedGpu:
         return self.device.identity.index
 
     def answers_like(self, before: "WatchedGpu") -> bool:
-        """Return whether the GPU supports the same queries as `before`, with the same index and
+        """Return whether the GPU supports the same queries as `before`, and has the same index and
         connection to the driver."""
         here, there = self.device, before.device
         return (
@@ -62,7 +62,7 @@ class WatchedGpu:
 
 @dataclass(slots=True, eq=False)
 class QueryRound:
-    """A query of all GPUs, which another thread continues if its thread is left with a GPU."""
+    """A query of all GPUs; if its thread is left with a GPU, another thread continues it."""
 
     count: int
     unasked: list[int]  # indices
@@ -71,25 +71,25 @@ class QueryRound:
 
 @dataclass(slots=True, eq=False)
 class WatchedGpus:
-    """The GPUs by UUID. They are kept across driver reloads and while they are lost, with absent
-    readings. A GPU that the driver no longer lists is forgotten, including its readings. A GPU
-    fault affects only that GPU; only the loss of the driver, Absent(no_driver), is raised."""
+    """The GPUs by UUID. They are kept when the driver is reloaded and while they are lost, with
+    absent readings. A GPU that the driver no longer lists is forgotten with its readings. A fault
+    of a GPU affects only that GPU; only the loss of the driver, Absent(no_driver), is raised."""
 
     build: BuildReads
     clock: Clock
     threads: GpuThreads
-    in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of responding GPUs
+    in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of GPUs that respond
     round: QueryRound | None = None
-    unanswered: dict[int, str] = field(default_factory=dict)  # reasons from the last query
-    doubted: bool = False  # whether the last check found a GPU with other supported queries
+    unanswered: dict[int, str] = field(default_factory=dict)  # reasons in the last query
+    doubted: bool = False  # whether the last check found changes of supported queries
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
-    _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # includes GPUs that are gone
+    _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # including GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
-    """Reads of unresponsive GPUs whose data have expired, with the time of their last run."""
+    """Reads of GPUs that do not respond and whose data has expired, with the last run time."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Query every GPU, or continue a round that another thread started; a GPU whose supported
-        queries are unchanged keeps its reads. Raises Left."""
+        """Query every GPU, or continue a round of another thread. A GPU whose supported queries are
+        unchanged keeps its reads. Raise Left."""
         if self.round is None:
             count = self.threads.gpus = count_of(nvml)
             self.round = QueryRound(count, list(range(count)))
@@ -115,7 +115,7 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Query a GPU, on the shared thread or its own thread; return None if it does not
+        """Query a GPU, on the shared thread or on its own thread; return None if it does not
         respond."""
         device = self._device(nvml, index)
         if device is None:
@@ -136,8 +136,8 @@ class WatchedGpus:
             return None
 
     def other_answers(self, nvml: Nvml, index: int) -> bool:
-        """Return whether the driver responds for another GPU, which proves that it is loaded,
-        regardless of errors from this GPU."""
+        """Return whether the driver responds for another GPU, which proves that the driver is
+        loaded despite errors of this GPU."""
         for other in range(self.threads.gpus):
             if other != index and other not in self.threads.left:
                 try:
@@ -167,7 +167,7 @@ class WatchedGpus:
                 if self._is_left(gpu):
                     self._gpus[uuid] = gpu
                 elif why is not None:
-                    self._gpus[uuid] = gpu  # still listed, although it does not respond
+                    self._gpus[uuid] = gpu  # still listed, but does not respond
                     self._mark_lost(gpu, Absent(Reason.LOST, why), emit)
             kept = self._gpus.get(uuid)
             forget_reads(gpu, kept, emit)
@@ -176,14 +176,14 @@ class WatchedGpus:
         self._set_order()
 
     def query_missing(self, nvml: Nvml, index: int, emit: Emit) -> bool:
-        """Add the GPU with this index if it was lost or had never responded, and responds now."""
+        """Add a GPU that was lost or had never responded, if it responds now."""
         if index in self.threads.left or index in {gpu.index for gpu in self.answering()}:
             return False
         gpu = self._visited(nvml, index)
         if gpu is None:
             return False
         same = (known for known in self.answering() if known.uuid == gpu.uuid)
-        if (known := next(same, None)) is not None:  # renumbered or duplicate
+        if (known := next(same, None)) is not None:  # renumbered or a duplicate
             with self.threads.visit(known.index):
                 other = self._device(nvml, known.index)
             if other is not None:
@@ -194,7 +194,7 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Return whether no other GPU has the same UUID; otherwise close the ambiguous device."""
+        """Return whether no other GPU has the same UUID; otherwise, close the ambiguous device."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -206,7 +206,7 @@ class WatchedGpus:
         return True
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
-        """Add a GPU that responds for the first time or again, or with other supported queries."""
+        """Add a GPU that responds for the first time, responds again, or supports other queries."""
         self.unanswered.pop(gpu.index, None)
         if self._unchanged(gpu):
             return
@@ -221,13 +221,13 @@ class WatchedGpus:
 
     def lose(self, gpu: WatchedGpu, absent: Absent, emit: Emit) -> None:
         self._mark_lost(gpu, absent, emit)
-        self.unanswered[gpu.index] = str(absent)  # logged here and not at each query
+        self.unanswered[gpu.index] = str(absent)  # log it here, not in each query
         self._set_order()
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """Report that an unresponsive GPU has no values, for each reading that expires before the
-        next tick. Reads that became due meanwhile run as soon as the GPU responds."""
+        """Report that a GPU which does not respond has no values, for each reading that expires
+        before the next tick. Reads that become due in the meantime run when the GPU responds."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
             return
@@ -245,15 +245,15 @@ class WatchedGpus:
             self._silent.pop(read, None)
 
     def close(self) -> None:
-        """Release each GPU's driver resources before the driver is disconnected, except resources
-        that may be used by a GPU's own thread."""
+        """Release the driver resources of each GPU before disconnecting, except for resources that
+        a GPU's own thread may be using."""
         for gpu in self._gpus.values():
             if not self._is_left(gpu):
                 gpu.device.close()
 
     def must_be_queried(self) -> bool:
-        """Return whether two consecutive checks found a GPU with other supported queries, because
-        its MIG mode changed or its first query met temporary refusals. Raises Left."""
+        """Return whether two checks in a row found a GPU with changes of supported queries, because
+        its MIG mode changed or its first query was temporarily refused. Raise Left."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
@@ -274,8 +274,8 @@ class WatchedGpus:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def have_run(self) -> bool:
-        """Return whether every read of every responding GPU has run at least once; for any
-        thread."""
+        """Return whether every read of every GPU that responds has run at least once; may be called
+        on any thread."""
         gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
         return all(read.runs for gpu in gpus for read in gpu.reads)
 
@@ -284,7 +284,7 @@ class WatchedGpus:
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
         """Return the previous GPU if its supported queries are unchanged, so that its counters
-        continue. Decisions based on temporary refusals are made again once these are over."""
+        continue. Decisions based on temporary refusals are repeated after the refusals end."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None
@@ -303,7 +303,7 @@ class WatchedGpus:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 
     def _set_order(self) -> None:
-        """Sort reads with short intervals first, so that expensive reads do not delay them."""
+        """Sort reads by interval, so that expensive reads do not delay frequent reads."""
         for gpu in self._gpus.values():
             gpu.answers = self._answers.setdefault(gpu.uuid, gpu.answers)
         pairs = [(gpu, read) for gpu in self.answering() for read in gpu.reads]
@@ -311,7 +311,7 @@ class WatchedGpus:
 
 
 def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:
-    """Drop the readings of reads that the GPU no longer has, or all readings if `kept` is None."""
+    """Drop the readings of reads that a GPU no longer has; if `kept` is None, drop all of them."""
     keys = {read.key for read in kept.reads} if kept else set()
     for read in gpu.reads:
         if read.key not in keys:

@@ -1,4 +1,4 @@
-"""A worker: the daemon thread of a backend. A call that hangs stalls only its own worker."""
+"""A worker: the daemon thread of a backend. A call that hangs stalls only its worker."""
 
 import asyncio
 import logging
@@ -14,25 +14,25 @@ from agent.model import Reading, ReadKey
 log = logging.getLogger(__name__)
 
 Finished = Reading | ReadKey
-"""Result of a worker: a reading, or the key of a reading to drop because its device is gone."""
+"""Result of a worker: a reading, or the key of a reading to drop, because its device is gone."""
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
 """Leaves the current call to its thread. Returns the wall-clock seconds until the next check (0 if
-the call was left and another thread continues), or None if the call cannot be left."""
+the call was left, so another thread continues), or None if the call cannot be left."""
 
 SHORTEST_WAIT = 0.01
-"""Minimum wall-clock seconds between two checks of a call, whose measured time stands still while
+"""Minimum wall-clock seconds between two checks of a call; its measured time does not advance while
 the agent waits for a CPU."""
 
 
 class Worker:
-    """Runs `work` once per tick on its own thread and delivers readings as they complete.
+    """Runs `work` once per tick on its own thread, and returns readings as they are completed.
 
-    It uses a daemon thread instead of an executor, because a driver call that never returns must
-    not block the exit. If `leave` allows it, another thread takes over, and the hung thread ends
-    with its call.
+    A daemon thread is used instead of an executor, because a driver call that never returns must
+    not block the exit. If `leave` permits it, another thread takes over, and the thread that hangs
+    ends with its call.
     """
 
     def __init__(
@@ -47,24 +47,24 @@ class Worker:
         is_pending: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
-        self.is_pending = is_pending  # whether a second turn within the tick has reads to run
+        self.is_pending = is_pending  # whether a second turn in the tick has reads to run
         self._due = due
-        self.complete = complete  # whether every read has run at least once
+        self.complete = complete  # whether every read has been run at least once
         self.busy = False
         self._work = work
         self._clock = clock
         self._leave = leave
         self._finished: SimpleQueue[Finished] = SimpleQueue()
-        self._lock = threading.Lock()  # guards the turn between its thread and waiting threads
+        self._lock = threading.Lock()  # guards the turn, for its thread and waiting threads
         self._turns: SimpleQueue[None] = SimpleQueue()
         self._waiting: list[Callable[[], None]] = []
-        self._threads = 0  # number of threads started; only the latest runs turns
+        self._threads = 0  # number of threads; only the latest runs turns
         self._turn: Stopwatch | None = None
         self._relief: asyncio.Future[None] | None = None
         self._start()
 
     def has_work(self) -> bool:
-        """Return whether a turn is in progress or reads are due."""
+        """Return whether a turn is in progress or any read is due."""
         return self.busy or self._due()
 
     def start_turn(self) -> asyncio.Future[None]:
@@ -72,7 +72,7 @@ class Worker:
         ended = loop.create_future()
 
         def end() -> None:
-            with suppress(RuntimeError):  # the loop is closed and nothing waits
+            with suppress(RuntimeError):  # the loop is closed, so nothing waits
                 loop.call_soon_threadsafe(_end, ended)
 
         with self._lock:
@@ -91,7 +91,7 @@ class Worker:
 
     @property
     def stalled_for(self) -> float:
-        """Wall-clock seconds the current turn has taken so far, excluding waits for a CPU."""
+        """Wall-clock seconds that the current turn has taken so far, excluding waits for a CPU."""
         turn = self._turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
 
@@ -100,7 +100,7 @@ class Worker:
         self._turns.put(None)
 
     async def _relieve(self, leave: Leave) -> None:
-        """Start another thread as soon as a hung call may be left."""
+        """Start another thread as soon as a call that hangs can be left."""
         while True:
             with self._lock:
                 wait = leave() if self.busy else None
@@ -123,7 +123,7 @@ class Worker:
             self._turn = Stopwatch(self._clock)
             try:
                 self._work(self._finished.put)
-            except Exception:  # the worker must survive to run the next turn
+            except Exception:  # the worker must survive for the next turn
                 if not failing:
                     log.exception(LogEvent("worker_failed", worker=self.name))
                 failing = True
@@ -139,8 +139,8 @@ class Worker:
 
 
 class InlineWorker(Worker):
-    """A worker without a thread: `start_turn` returns after the turn. For tests and in-memory
-    readings."""
+    """A worker without a thread: `start_turn` returns after the turn. For tests and for readings in
+    memory."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()

@@ -15,13 +15,13 @@ from agent.polling.gpu_state import EventSubscription
 log = logging.getLogger(__name__)
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
-WAIT = 2_000  # ms; events arrive at once, so this only limits the delay after a reconnection
+WAIT = 2_000  # ms; events arrive at once, so only a reconnection has to wait
 PAUSE = 1.0  # s between attempts if the driver provides no event set
 TIMEOUT_CODE = 10  # NVML_ERROR_TIMEOUT: no event
 
 
 class XidListener(Protocol):
-    """Receives XID errors."""
+    """Receives XID errors of GPUs."""
 
     refused: Mapping[str, Absent]  # GPUs without events, by UUID
 
@@ -37,7 +37,7 @@ def handle_address(handle: Any) -> Any:
 
 
 class XidWatch:
-    """Waits on the event set and creates a new set after each connection to the driver."""
+    """Waits on the event set; creates a new set after each connection to the driver."""
 
     def __init__(
         self, subscription: Callable[[], EventSubscription | None], counts: XidListener
@@ -68,7 +68,7 @@ class XidWatch:
                 idle.wait(PAUSE)
 
     def poll(self, milliseconds: int = WAIT) -> bool:
-        """Wait once for an event and count it; return False if no GPU can be listened to."""
+        """Wait for an event and count it; return False if no GPU supports events."""
         subscription = self._subscription()
         if subscription is None:
             if self._nvml is not None:  # before NVML is released
@@ -92,7 +92,7 @@ class XidWatch:
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:
-        """Listen to every GPU that supports events; return False if none does."""
+        """Listen to all GPUs that support events; return False if none of them does."""
         nvml, handles = subscription.nvml, subscription.handles
         refused: dict[str, Absent] = {}
         try:
@@ -119,7 +119,7 @@ class XidWatch:
 
 
 def free(nvml: Nvml, events: Any) -> None:
-    """Free an event set; a set that the driver has already dropped is not an error."""
+    """Free an event set; it is not an error if the driver has already dropped the set."""
     if events is not None:
         with suppress(Absent):
             nvml.call("nvmlEventSetFree", events)

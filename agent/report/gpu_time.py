@@ -1,5 +1,5 @@
-"""Report rows with GPU-seconds per cluster, node, job, or user, largest loss first. This module
-performs no I/O."""
+"""Report rows with GPU-seconds per cluster, node, job, or user, in descending order of lost time.
+This module performs no I/O."""
 
 import csv
 import io
@@ -23,22 +23,22 @@ LABELS = {
     "account": ("account",),
     "namespace": ("namespace",),
 }
-"""Labels of each report grouping, with the name label first. Nodes and jobs include the cluster,
-because different clusters may use the same names."""
+"""Labels for each grouping of a report, starting with the name. Nodes and jobs include the cluster,
+because names may be the same in different clusters."""
 
 IN_NAMESPACE = "([^/]+)/.+"
-"""Pattern for the job ID of a Kubernetes pod, which has the form NAMESPACE/POD."""
+"""Pattern for the job ID of a Kubernetes pod, whose form is NAMESPACE/POD."""
 
 HARDWARE = ("cluster", "node")
-"""Hardware groupings, which also include hours without a job."""
+"""Groupings by hardware, which also include hours without a job."""
 
 HOUR, KWH = 3600.0, 3.6e6
 NO_JOB = State.IDLE, Cause.NONE
 MOST_CAUSES = 4
-"""Maximum number of causes of lost time listed in the summary; other causes are combined."""
+"""Maximum number of causes of lost time in the summary; other causes are summed."""
 
 LEAST_SHARE = 0.01
-"""Minimum share of all GPU-hours that a row needs to be named for its share of lost time."""
+"""Minimum share of all GPU-hours for which a row is mentioned for its share of lost time."""
 
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
 MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
@@ -54,10 +54,10 @@ class Price(NamedTuple):
 
 
 class GpuTime(NamedTuple):
-    """A report row with GPU-seconds by state and cause. `joules` is the energy, and `tensor` is the
-    equivalent number of seconds at tensor peak; both are None if unknown. For a job, `about` holds
-    its labels, `receipt` the agent's report, and `rate` its steps per second. If `unassigned` is
-    set, hours without a process count as not allocated to a job."""
+    """A row of a report, with GPU-seconds by state and cause. `joules` is the energy, and `tensor`
+    is the equivalent seconds at peak tensor throughput; both are None if unknown. For a job,
+    `about` contains its labels, `receipt` is the agent's report, and `rate` is in steps per second.
+    If `unassigned` is true, hours without a process count as hours without a job."""
 
     name: str
     seconds: Mapping[Pair, float]
@@ -92,7 +92,7 @@ class GpuTime(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """GPU-seconds in which a job made no progress."""
+        """GPU-seconds in which jobs made no progress."""
         return time_in(self.seconds, *LOST_STATES)
 
     def of(self, state: State) -> float:
@@ -107,10 +107,10 @@ class GpuTime(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Report for the time from `begin` to `end` (Unix timestamps) with the largest loss first.
-    `covered` is the share of GPU time for which there is data, or None if unknown. `failed` is the
-    share of failed scrapes, or 0 if unknown. `before` is the share of GPU time lost in the
-    preceding period of equal length, or None if unknown."""
+    """Report for the time from `begin` to `end` (Unix timestamps), in descending order of lost
+    time. `covered` is the share of GPU time with data, or None if unknown. `failed` is the share of
+    scrapes that failed, or 0 if unknown. `before` is the share of GPU time lost in the previous
+    period of the same length, or None if unknown."""
 
     by: str
     begin: float
@@ -121,10 +121,10 @@ class Report(NamedTuple):
     rows: tuple[GpuTime, ...]
     failed: float = 0.0
     before: float | None = None
-    others: Sequence[str] = ()  # nodes with another version of the agent
+    others: Sequence[str] = ()  # nodes with another agent version
 
     def hours(self, seconds: float) -> str:
-        """Return GPU-hours, rounded alike in the whole report; more than 0 is never shown as 0."""
+        """Return GPU-hours, rounded equally in the whole report; a value above 0 is never 0."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR
@@ -160,7 +160,7 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
 
 def summary(report: Report) -> Iterator[str]:
     """Yield a summary in sentences: allocated and working GPU-hours, lost hours, the first
-    recommended action, and then hours held without work, and the row with the largest share."""
+    recommended action, hours held without work, and the row with the largest share of lost time."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{report.hours(every.given)} of {report.hours(all_of)} GPU-hours were given to jobs"
@@ -203,7 +203,7 @@ def summary(report: Report) -> Iterator[str]:
 
 
 def known_sum(values: Iterable[float | None]) -> float | None:
-    """Return the sum of all known values, or None if no value is known."""
+    """Return the sum of the known values, or None if all values are unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
@@ -216,9 +216,8 @@ def together(rows: Iterable[GpuTime]) -> Goodput:
 
 
 def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Return the rows with the largest loss first; rows with equal losses are sorted by idle time,
-    longest first."""
-    kept = (  # names come from external sources and must be encodable for the terminal
+    """Return the rows in descending order of lost time, and then of idle time."""
+    kept = (  # external names must be encodable for the terminal
         row._replace(
             name=encodable(row.name), about={k: encodable(v) for k, v in row.about.items()}
         )
@@ -229,7 +228,7 @@ def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def pair_of(state: str, cause: str) -> Pair | None:
-    """Return the pair for a state and cause, or None if only a newer version knows them."""
+    """Return the pair for a state and a cause, or None if this version does not know them."""
     try:
         return State(state), Cause(cause)
     except ValueError:
@@ -237,7 +236,7 @@ def pair_of(state: str, cause: str) -> Pair | None:
 
 
 def document(report: Report) -> Document:
-    """Return the report as a JSON document, with null for unknown values."""
+    """Return the report as a JSON document; unknown values are null."""
     return {
         "by": report.by,
         "begin": report.begin,
@@ -292,8 +291,8 @@ COLUMNS = (
 
 
 def as_csv(report: Report) -> str:
-    """Return the rows as CSV, with empty cells for unknown values. An apostrophe precedes any value
-    that a spreadsheet would interpret as a formula."""
+    """Return the rows as CSV; unknown values are empty cells. A value that a spreadsheet would
+    interpret as a formula begins with an apostrophe."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -305,5 +304,5 @@ def as_csv(report: Report) -> str:
 
 
 def words(pair: Pair | None) -> str:
-    """Return a description of the state and its cause, or a dash if nothing was lost."""
+    """Return a description of a state and its cause, or a dash if no time was lost."""
     return SUMMARIES[pair] if pair else "-"

@@ -1,5 +1,5 @@
-"""Data sources for reports: Prometheus or VictoriaMetrics, and the hourly sums and job receipts of
-an agent."""
+"""Data sources of reports: Prometheus or VictoriaMetrics, and the hourly sums and receipts of an
+agent."""
 
 import base64
 import http.client
@@ -56,9 +56,9 @@ class NoAnswer(BadInput):
 
 
 def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> tuple[GpuTime, ...]:
-    """Return GPU-seconds over the period `since`, grouped by `by`, and only for `job` if it is not
-    empty; with their cost if `each` queries the price of each node. Raise BadInput for an invalid
-    job name, and NoAnswer if Prometheus does not respond."""
+    """Return GPU-seconds over the period `since`, grouped by `by`, and for `job` only if it is not
+    empty. Include costs if `each` is a query for the price of each node. Raise BadInput for an
+    invalid job name, and NoAnswer if Prometheus does not respond."""
     if job and not JOB_NAME.fullmatch(job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     named = '{job_id!=""}' if by not in HARDWARE else ""
@@ -100,9 +100,9 @@ def _sums(
     lacking: Two = ("", ""),
     prices: str = "",
 ) -> Sums:
-    """Return the sums by name and further labels, of nodes and times `lacking` these records,
-    combined with the `prices` of the nodes. Hardware groupings use only the first record, which
-    includes the time of shared GPUs."""
+    """Return the sums by name and further labels, for nodes and times without the records in
+    `lacking`. `prices` is a PromQL operator with the prices of the nodes. Groupings by hardware use
+    only the first record, which includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
         sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)}){prices}"
@@ -115,7 +115,7 @@ def _sums(
 
 
 def _span(chosen: str, other: object, since: str) -> str:
-    """Return the samples of a period, without nodes and hours of the `other` record if given."""
+    """Return the samples of a period, excluding nodes and hours with the record `other`, if any."""
     lacking = f"({chosen} unless on (instance, job) last_over_time({other}[1h]))"
     return f"{lacking}[{since}:{records.REPORT_EVERY}]" if other else f"{chosen}[{since}]"
 
@@ -126,14 +126,14 @@ def prices_of(since: str) -> str:
 
 
 def failed_scrapes(url: str, since: str) -> float:
-    """Return the share (0-1) of agent scrapes that failed. Rows do not include that time."""
+    """Return the share (0-1) of agent scrapes that failed, whose time is not in the rows."""
     good, all_of = (f"sum({kind}_over_time({UP}[{since}]))" for kind in ("sum", "count"))
     return _share(url, f"1 - {good} / {all_of}") or 0.0
 
 
 def covered(url: str, since: str) -> float | None:
-    """Return the share (0-1) of GPU time in the period for which there is data, or None without any
-    data. The number of GPUs is assumed to equal its maximum over any five minutes of the period."""
+    """Return the share (0-1) of GPU time in the period with data, or None if there is no data. The
+    number of GPUs is assumed to be its maximum in any five minutes of the period."""
     counted = f"sum(sum_over_time({records.SECONDS_RECORD}[{since}]))"
     fullest = f"max_over_time(sum({records.SECONDS_RECORD})[{since}:{records.REPORT_EVERY}])"
     spans = seconds_of(since) / seconds_of(records.REPORT_EVERY)
@@ -141,8 +141,8 @@ def covered(url: str, since: str) -> float | None:
 
 
 def lost_before(url: str, since: str, by: str) -> float | None:
-    """Return the share of GPU time lost in the preceding period of equal length, or None if no time
-    was lost or there is no data."""
+    """Return the share of GPU time lost in the previous period of the same length, or None if no
+    time was lost or there is no data."""
     jobs = "" if by == "node" else ', job_id!=""'
     seconds = records.SECONDS_RECORD
     lost, whole = (
@@ -169,7 +169,7 @@ def price_of(prometheus: str, since: str) -> Price:
 
 
 def of_other_versions(prometheus: str) -> list[str]:
-    """Return the nodes with another version of the agent than this. Raise NoAnswer if Prometheus
+    """Return the nodes whose agent has another version than this one. Raise NoAnswer if Prometheus
     does not respond."""
     found = _query(prometheus, f'{BUILD_INFO}{{version!="{__version__}"}}')
     nodes = ((labels.get("instance"), labels.get("version")) for labels, _ in found)
@@ -177,8 +177,8 @@ def of_other_versions(prometheus: str) -> list[str]:
 
 
 def now_and_price(agent: str) -> tuple[float, Price]:
-    """Return an agent's wall time in seconds and its price of a GPU-hour. Raise NoAnswer if the
-    agent does not respond."""
+    """Return the wall-clock time of an agent in seconds, and its price of a GPU-hour. Raise
+    NoAnswer if the agent does not respond."""
     snapshot = fetched(f"{agent.rstrip('/')}/api/v1/snapshot")
     try:
         host = snapshot["host"]
@@ -190,9 +190,9 @@ def now_and_price(agent: str) -> tuple[float, Price]:
 
 
 def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | None:
-    """Return an agent's hourly sums for up to 7 days, or None if there are no rows. Groupings other
-    than by node have rows only if the agent may disclose job names. Raise NoAnswer if the agent
-    does not respond."""
+    """Return an agent's hourly sums for up to 7 days, or None if there are no rows. Only if the
+    agent may disclose job names, there are rows for groupings other than by node. Raise NoAnswer if
+    the agent does not respond."""
     begin = (now - seconds_of(since)) // HOUR * HOUR
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
@@ -203,7 +203,7 @@ def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | 
             if not begin <= hour["hour"] * HOUR <= now:
                 continue
             first = min(first, max(hour["hour"] * HOUR, hour.get("since", 0.0)))
-            gpus |= hour.get("gpus", {}).keys()  # version 0.2.0 names no GPUs
+            gpus |= hour.get("gpus", {}).keys()  # version 0.2.0 has no GPUs in its response
             for row in hour["rows"]:
                 counted += sum(row["seconds"].values())
                 if by != "node" and not (row["job_id"] and job in ("", row["job_id"])):
@@ -246,7 +246,7 @@ def from_agent(url: str, now: float, by: str, job: str) -> Report:
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Merge rows with the same name. Rows of jobs must also have the same user, because different
+    """Merge rows with the same name. For jobs, the user must also be the same, because different
     users may use the same job name."""
     merged: dict[tuple[str, str], GpuTime] = {}
     for row in rows:
@@ -256,7 +256,7 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def _ids(receipt: Document) -> set[str | None]:
-    """Return all names that identify a job, including its scheduler job ID and process IDs."""
+    """Return all names of a job, including its scheduler job ID and process IDs."""
     named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
     first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # the first process ID
     return named | first | {*map(str, receipt.get("pids", ()))}
@@ -278,13 +278,13 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
 
 
 def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
-    """Return the seconds by state and cause, omitting unknown pairs."""
+    """Return the seconds by state and cause, without pairs that are unknown."""
     pairs = ((pair_of(*name.split("/")), seconds) for name, seconds in seconds_by_pair.items())
     return {pair: float(seconds) for pair, seconds in pairs if pair is not None}
 
 
 def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
-    # A job can appear a second before its Slurm labels are known.
+    # A job may appear a second before its Slurm labels are known.
     about = {name: one.about.get(name) or value for name, value in other.about.items()}
     pairs = {*one.seconds, *other.seconds}
     return one._replace(
@@ -306,14 +306,14 @@ def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 def place(address: str) -> str:
-    """Return the address without its path, user name, and password."""
+    """Return an address without its path, user name, and password."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
-    """Fetch and decode JSON from an address within `timeout` seconds. Raise BadInput for an invalid
-    address, and NoAnswer if the request fails."""
+    """Fetch JSON from an address within `timeout` seconds, and decode it. Raise BadInput for an
+    invalid address, and NoAnswer if the request fails."""
     until, content = time.monotonic() + timeout, bytearray()
     with opened(address, timeout) as answer:
         try:
@@ -331,12 +331,12 @@ def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
 
 def opened(address: str, timeout: float) -> http.client.HTTPResponse:
     """Open an address, which may include USER:PASSWORD@, with a `timeout` in seconds. The caller
-    must close the response. Raise BadInput for an invalid address, and NoAnswer if the request
+    has to close the response. Raise BadInput for an invalid address, and NoAnswer if the request
     fails."""
     try:
         parts = urllib.parse.urlsplit(address)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # unbalanced brackets or a port above 65535
+    except ValueError:  # unbalanced brackets, or a port above 65535
         right = False
     if not right or not (address.isascii() and address.isprintable() and " " not in address):
         given = address.partition("/api/v1/")[0].rpartition("@")[2]
@@ -349,7 +349,7 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
         request.add_header("Authorization", f"Basic {token}")
     where = place(address)
     try:
-        # Ignore proxies from the environment for loopback addresses.
+        # For loopback addresses, ignore proxies from the environment.
         host = parts.hostname or ""
         local = host == "localhost" or is_loopback(host)
         opener = urllib.request.build_opener(*([urllib.request.ProxyHandler({})] if local else []))
@@ -362,6 +362,6 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
             raise NoAnswer(f"{where} is another program: it has no {parts.path}") from error
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
     except (OSError, ValueError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", error)  # URLError wraps the system error
+        reason = getattr(error, "reason", error)  # URLError contains the system error
         why = getattr(reason, "strerror", None) or reason
         raise NoAnswer(f"{where} does not answer: {why}") from error

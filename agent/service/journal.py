@@ -1,4 +1,4 @@
-"""Output to systemd: log lines on standard error, one per state change, and notifications to the
+"""Output for systemd: log lines on standard error, one per state change, and notifications for the
 service manager (sd_notify)."""
 
 import json
@@ -18,7 +18,7 @@ from agent.errors import LogEvent, printable
 
 
 class LogConfig(Section, frozen=True):
-    """Configuration of the agent's logging to standard error."""
+    """Configuration of the logging of the agent to standard error."""
 
     table = "log"
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -26,13 +26,13 @@ class LogConfig(Section, frozen=True):
 
 
 PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""Syslog priority for each log level."""
+"""Syslog priority by log level."""
 
 
 class AgentFormatter(logging.Formatter):
     """Formats a log record as `level=info logger=agent.gpus event=... key=value`, or as a JSON
-    object. For the journal, the line starts with the syslog priority (`<3>level=error ...`);
-    otherwise, it contains the time."""
+    object. For the journal, a line starts with the syslog priority (`<3>level=error ...`);
+    otherwise, a line includes the time."""
 
     def __init__(self, form: str, *, journal: bool) -> None:
         super().__init__()
@@ -58,18 +58,18 @@ class AgentFormatter(logging.Formatter):
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether the stream is connected to the systemd journal. JOURNAL_STREAM must match the
-    stream's device and inode, because a child process may inherit the variable but write
-    elsewhere."""
+    """Return whether a stream is connected to the systemd journal. JOURNAL_STREAM must match the
+    device and inode of the stream, because a child process may inherit the variable but write to
+    another file."""
     try:
         found = os.fstat(stream.fileno())
-    except (OSError, ValueError):  # closed, or not backed by a file
+    except (OSError, ValueError):  # closed, or not a file
         return False
     return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def start_logging(config: LogConfig) -> None:
-    """Send all logs to standard error. May be called again to change the level or the format."""
+    """Send all logs to standard error; call again to change the level or the format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(AgentFormatter(config.format, journal=is_journal(sys.stderr)))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
@@ -78,7 +78,7 @@ def start_logging(config: LogConfig) -> None:
 
 
 TIMEOUT = 0.1
-"""Maximum number of seconds to wait for space in the service manager's socket queue."""
+"""Maximum seconds to wait for space in the queue of the service manager's socket."""
 
 MICROSECONDS = 1e-6
 READY = "READY=1"
@@ -92,7 +92,7 @@ def status(sentence: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class NotifySocket:
-    """Notification socket of the service manager. Without a service manager, nothing is sent.
+    """Notification socket of the service manager. If there is no service manager, nothing is sent.
 
     `watchdog` is the watchdog timeout in seconds; 0 disables the watchdog.
     """
@@ -102,18 +102,18 @@ class NotifySocket:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> "NotifySocket":
-        """Create the socket from NOTIFY_SOCKET, and from WATCHDOG_USEC unless WATCHDOG_PID names a
-        different process."""
+        """Create the socket from NOTIFY_SOCKET, and from WATCHDOG_USEC unless WATCHDOG_PID is the
+        ID of another process."""
         text = environment.get("WATCHDOG_USEC", "")
         mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         seconds = int(text) * MICROSECONDS if mine and text.isdecimal() else 0.0
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:
-        """Send the given assignments in one message, or nothing without a service manager."""
+        """Send assignments in one message, or nothing if there is no service manager."""
         if not self.address or not news:
             return
-        abstract = self.address.startswith("@")  # abstract socket: starts with a null byte
+        abstract = self.address.startswith("@")  # an abstract socket begins with a null byte
         address = f"\0{self.address[1:]}" if abstract else self.address
         with (
             suppress(OSError),
@@ -124,8 +124,8 @@ class NotifySocket:
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
-        """Report the start and the end of a reload. The start includes a timestamp, because systemd
-        compares it with the time of its reload request."""
+        """Report the start and the end of a reload. The start includes a timestamp that systemd
+        compares with the time of its reload request."""
         self.send(f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}")
         yield
         self.send(READY)

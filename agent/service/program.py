@@ -1,4 +1,4 @@
-"""Copies this program's packages and all required distributions to another environment. Usage:
+"""Copies the packages of this program and all required distributions to another environment. Usage:
 `python -m agent.service.program FOLDER`."""
 
 import re
@@ -13,25 +13,25 @@ DISTRIBUTION = "dgx-telemetry"
 PACKAGES = ("agent", "alerts", "dashboards", "exporters")
 SOURCE = Path(agent.__file__).parents[1]
 SHIPPED = Path(__file__).parent / "deploy"
-"""Location of the files listed in FILES if installed from a wheel. A source tree has them in its
-top-level `deploy` directory."""
+"""Location of the files in FILES if installed from a wheel. In a source tree, they are in the
+top-level directory `deploy`."""
 
 DEVICES, SMART, SERVICE = (f"dgx-telemetry{part}.service" for part in ("-devices", "-smart", ""))
 UNITS = (DEVICES, SMART, SERVICE)
 KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
-"""Systemd drop-in file that gives the service access to /dev/kmsg."""
+"""Systemd drop-in file with which the service has access to /dev/kmsg."""
 
 MAKE_ENVIRONMENT = "make-environment"
 FILES = (*UNITS, KERNEL_LOG, "config.toml", "keep-state", MAKE_ENVIRONMENT)
 
 
 def shipped(name: str) -> Path:
-    """Return the path of a file listed in FILES."""
+    """Return the path of a file in FILES."""
     return SHIPPED / name if SHIPPED.exists() else SOURCE / "deploy" / name
 
 
 def distributions() -> dict[str, metadata.Distribution]:
-    """Return this program's distribution and all of its installed requirements by name, including
+    """Return the distribution of this program and all its installed requirements by name, including
     those of its extras."""
     found: dict[str, metadata.Distribution] = {}
     queue = [DISTRIBUTION]
@@ -48,10 +48,10 @@ def distributions() -> dict[str, metadata.Distribution]:
 
 
 def copy_to(folder: Path) -> None:
-    """Copy this program and its requirements into a site-packages directory."""
+    """Copy this program and its requirements to a site-packages directory."""
     for name, distribution in distributions().items():
         for file in distribution.files or ():
-            # The packages of this program are copied below, so only its metadata is.
+            # The packages of this program are copied below, so only its metadata is copied here.
             own = name != DISTRIBUTION or file.parts[0].endswith(".dist-info")
             if own and not {"..", "__pycache__"}.intersection(file.parts):
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
