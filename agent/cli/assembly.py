@@ -1,4 +1,4 @@
-"""Composition root: builds an agent from its configuration and hardware."""
+"""Composition root, which builds an agent from its configuration and hardware."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,28 +39,28 @@ if TYPE_CHECKING:  # imported at run time only by the commands that need it
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Source of all monitored data: the NVML library and the host."""
+    """Source of all monitored data, which consists of the NVML library and the host."""
 
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""
-    """Returns the scenario that a simulated machine plays at a given clock time in seconds."""
-    releasable: bool = True  # a replayed recording holds no driver
+    """Returns the scenario that a simulated machine runs at a given clock time in seconds."""
+    releasable: bool = True  # false for recordings, which do not load the driver
     held: Callable[[], set[str]] = device_nodes
-    """Returns the driver's device nodes that this process has open."""
+    """Returns the driver's device nodes that are open in this process."""
     ended: Callable[[], bool] = lambda: False
-    """Returns True once a recording has ended; its last values remain available."""
+    """Returns True after the end of a recording, whose last values remain available."""
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
-    """Return the hardware of this machine. See `real_host` for the arguments."""
+    """Return the hardware of this machine. The arguments are described in `real_host`."""
     return Hardware(library=real_library, host=real_host(history, kept))
 
 
 def simulated_hardware(machine: str, clock: Clock) -> Hardware:
-    """Return a simulated machine, given as `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if
-    the specification is invalid."""
+    """Return the simulated machine `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if the
+    specification is invalid."""
     from agent import simulator
 
     built = simulator.build(simulator.parse(machine), clock)
@@ -84,7 +84,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
-    """Wrap the hardware in a recorder that stores all its responses."""
+    """Return the hardware and a recorder that stores every response of the hardware."""
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
@@ -98,7 +98,7 @@ SYSTEM = SystemClock()
 
 class Agent:
     """An agent that is ready to run, with its hardware, sources, diagnosis, and poller. If `inline`
-    is set, workers run on the caller's thread; tests use this mode.
+    is true, all reads run on the caller's thread, as required by tests.
 
     Raises ConfigError if the configured system does not exist.
     """
@@ -133,17 +133,17 @@ class Agent:
         return self.configuration.current
 
     def look_for_faults(self, every: float = READER_EVERY) -> None:
-        """Evaluate all faults against the latest tick, but at most once every `every` seconds, and
-        only once it has all first readings."""
+        """Evaluate all faults for the latest tick, at most once every `every` seconds. Do nothing
+        until the first readings are complete."""
         if self.poller.complete and self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:
-        """Start the background threads that run alongside the poller."""
+        """Start the XID event thread, which runs in parallel with the poller."""
         self.watch.start()
 
     def system(self) -> SystemSpec | None:
-        """Return the spec of the system identified by its GPUs, or None if it is unknown."""
+        """Return the spec of the system, identified by its GPUs, or None if it is unknown."""
         return self.settings[MachineSpecs].system_of(self.gpus.inventory.gpus)
 
     def complete(self, settings: Settings) -> Settings:
@@ -182,8 +182,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the host's read schedules by worker name. Because workers are separate, a file
-        that blocks (for example, because device firmware hangs) does not delay other reads."""
+        """Return the read schedules of the host by worker name. Workers are separate so that a
+        blocked read, such as one of a file of hung device firmware, does not delay other reads."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -219,8 +219,8 @@ class Agent:
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """Return the stored GPU count of this machine. Only the service updates the count; other
-    commands only read it."""
+    """Return the expected number of GPUs of this machine, which is stored on disk. Only the service
+    updates the number; other commands only read it."""
     own = state_folder()
     real = hardware.library is real_library
     folder = (own or STATE) if real else None

@@ -1,4 +1,4 @@
-"""`dgx-telemetry build`: write all generated files, such as rules and dashboards."""
+"""The `dgx-telemetry build` command, which writes generated files, such as rules and dashboards."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ def generated(settings: Settings) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every file. The `--simulate` flag has no effect but must name a valid machine."""
+    """Write every generated file. `--simulate` is validated but has no effect on the files."""
     if arguments.simulate:
         parse(arguments.simulate)
     settings = settings_of(arguments)

@@ -1,4 +1,4 @@
-"""`dgx-telemetry check`: report the system, its faults, and the reasons for absent metrics."""
+"""The `dgx-telemetry check` command, which reports the system, faults, and absent metrics."""
 
 import argparse
 import io
@@ -34,17 +34,17 @@ from agent.status.model import Level, Status
 from exporters.snapshot_json import document
 
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
-"""Exit status per severity of the worst finding; 2 is reserved for usage errors."""
+"""Exit status by severity of the most severe finding. Status 2 is reserved for usage errors."""
 
 HISTORY = 1800.0
-"""Seconds of kernel log history to read, equal to the window of the `DgxGpuXid` alert."""
+"""Length in seconds of the kernel log to read, equal to the window of the `DgxGpuXid` alert."""
 
 DAY = 86_400.0
 TO_SAY = 2.5
-"""Number of seconds before the timeout when the check stops waiting for hung components."""
+"""Seconds before the timeout at which the check stops waiting for reads that hang."""
 
 TO_WRITE = 1.0
-"""Additional seconds allowed for writing the bundle."""
+"""Additional time in seconds for writing the bundle."""
 
 SHORTEST_SECONDS = 2.0
 
@@ -53,14 +53,14 @@ DRIVERS = re.compile(
     r"\{\d+\}\[Hardware Error\]",
     re.IGNORECASE,
 )
-"""Prefixes of kernel log lines written by drivers; other lines may contain program output."""
+"""Prefixes of kernel log lines from drivers. Other lines may contain the output of programs."""
 
 NAMED = re.compile(r"((?:name|comm)[=: ]+).*")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings and return an exit status based on the worst finding. A child process
-    opens all files that could block."""
+    """Print the findings and return the exit status of the most severe finding. The check runs in a
+    child process, because some files may block when they are opened."""
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
@@ -75,9 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """Return the result for a child that failed with the error `why`, or that did not respond
-    within `seconds` if `why` is empty."""
-    if why:  # a bug in this program says nothing about the machine and must not drain the node
+    """Return the result for a child process that failed with the error `why`. If `why` is empty,
+    the process did not respond within `seconds`."""
+    if why:  # a bug in this program is not a fault of the node and must not drain it
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"
         do = "Report this with the sentence above; the node itself may be well."
@@ -95,8 +95,8 @@ def without_answer(why: str, seconds: float) -> Answer:
 
 
 def look_at(arguments: argparse.Namespace, width: int) -> Answer:
-    """Check the running agent or this machine. Return the report as text and as a JSON document,
-    and the contents of the bundle files."""
+    """Check the running agent or, without an agent, this machine. Return the report as text and as
+    a JSON document, and the content of the bundle files."""
     settings = settings_of(arguments)
     if arguments.bundle:
         check_target(arguments.bundle)
@@ -117,12 +117,12 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
 
 
 def exit_status(status: Status) -> int:
-    """Return the exit status for the worst finding."""
+    """Return the exit status of the most severe finding."""
     return max((STATUS[one.level] for one in status.findings), default=0)
 
 
 def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON document with the exit status, all snapshot values, and the findings."""
+    """Return the JSON document with the exit status, all snapshot values, and all findings."""
     found = [
         {
             "kind": one.kind,
@@ -137,8 +137,8 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:
-    """Return the contents of the bundle files, masked in the same way as recordings. User names are
-    never included, regardless of the settings."""
+    """Return the content of the bundle files, masked in the same way as recordings. User names are
+    excluded regardless of the settings."""
     from exporters.prometheus import Exposition  # importing prometheus_client reads /proc
 
     last = without_names(last)
@@ -167,13 +167,13 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Return the kernel log lines written by drivers, each truncated at any program name."""
+    """Return the kernel log lines of drivers. Text after the name of a program is removed."""
     found = ((one.at, NAMED.sub(r"\1...", one.text)) for one in lines if DRIVERS.match(one.text))
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 
 
 def write(path: Path, texts: Mapping[str, str]) -> str:
-    """Write the archive, readable only by its owner, and return the names of its files."""
+    """Write the archive with mode 0600, and return the names of the files in it."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in texts.items():

@@ -1,4 +1,4 @@
-"""Runs checks in a child process, which is abandoned if the driver hangs."""
+"""Runs a check in a child process, which is killed if it does not finish in time."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 from agent.errors import BadInput, Failure
 
 SHORTEST_TIMEOUT = 3.0
-"""Minimum timeout in seconds; a check of a healthy, idle machine never takes longer."""
+"""Minimum timeout in seconds. A check of a healthy and idle machine takes less time."""
 
 CHUNK = 65536
 
@@ -22,11 +22,11 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
-    """Run `look` in a child process and return its result. If the child does not finish in time,
-    return None, or a BROKEN result if it spent half of the time waiting for a CPU.
+    """Run `look` in a child process and return its result. If the process does not finish in time,
+    return None, or a BROKEN result if it waited for a CPU for at least half of the time.
 
-    The child redirects its standard output and error to /dev/null, so a reader of the output never
-    waits for a hung driver. Raise BadInput if `look` does; return any other failure as BROKEN.
+    The child process discards its own output, so a reader of this program's output never waits for
+    a hung driver. Raise BadInput if `look` raises it. Return other exceptions as a BROKEN result.
     """
     began = time.monotonic()
     try:
@@ -40,7 +40,7 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     os.close(writing)
     raw = _read(reading, began + timeout)
     delay = _delay(child, time.monotonic() - began)
-    os.kill(child, signal.SIGKILL)  # do not wait for it to exit: it may be stuck in a kernel call
+    os.kill(child, signal.SIGKILL)  # do not wait for the exit: it may be stuck in a kernel call
     os.waitpid(child, os.WNOHANG)
     if raw is None:
         starved = f"it waited {delay:.0f} s for a processor; try a longer --timeout"
@@ -55,8 +55,8 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
 
 
 def _answer(look: Callable[[], Answer], writing: int) -> None:
-    """Write the result of `look` to the pipe, then exit without waiting for any thread. Runs in the
-    child process."""
+    """Write the result of `look` to the pipe, and exit without waiting for other threads. This
+    function runs in the child process."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):
@@ -64,7 +64,7 @@ def _answer(look: Callable[[], Answer], writing: int) -> None:
         answer = look()
     except BadInput as error:
         answer = {WRONG_INPUT: str(error)}
-    except Exception as error:  # reported by the parent
+    except Exception as error:  # reported by the parent process
         answer = {BROKEN: str(Failure.of(error))}
     with open(writing, "wb") as pipe:
         pipe.write(json.dumps(answer).encode())
@@ -83,9 +83,9 @@ def _read(reading: int, until: float) -> bytes | None:
 
 
 def _delay(process: int, elapsed: float) -> float:
-    """Return the total seconds that the threads of the process were runnable but had no CPU. Since
-    the check's threads run in turn, their waiting times add up. The kernel counts a wait only after
-    it ends, so a currently runnable thread is assumed to have waited whenever it did not run."""
+    """Return the total time in seconds for which the threads of a process were runnable without a
+    CPU. The check's threads run in turn, so the times are added. The kernel counts a wait only at
+    its end, so a thread that is runnable now is assumed to have waited whenever it did not run."""
     waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):

@@ -18,26 +18,26 @@ from agent.model import Snapshot
 log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 10.0
-"""Wall-clock seconds within which the process must release the driver. The event thread waits at
-most 2 s, so any call that takes longer than this limit is considered hung."""
+"""Time limit in seconds for releasing the driver. The event thread waits for at most 2 s, so a call
+that takes longer than this limit is considered to hang."""
 
 IN_FORCE = 3600.0
-"""Seconds after the last `touch` of the release file until the agent uses the driver again, even if
-the file still exists. This prevents a forgotten file from leaving the machine unmonitored."""
+"""Time in seconds after the last change of the release file until the agent uses the driver again,
+so that a forgotten file does not disable monitoring permanently."""
 
 NVIDIA_NODES = "/dev/nvidia"
 
 
 class DriverConfig(Section, frozen=True):
-    """Configuration of driver release. The release is requested by creating `release_file`; an
-    empty path disables the feature."""
+    """Configuration of driver release. The driver is released while `release_file` exists and is
+    new. If the path is empty, the feature is disabled."""
 
     table = "driver"
     release_file: str = "/run/dgx-telemetry-release-driver"
 
 
 def asked_by(config: DriverConfig) -> str:
-    """Return the reason for not using the driver, or an empty string if it may be used."""
+    """Return the reason why the driver must not be used, or an empty string if it may be used."""
     try:
         age = time.time() - Path(config.release_file).stat().st_mtime
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def asked_by(config: DriverConfig) -> str:
 def device_nodes() -> set[str]:
     opened = set()
     for number in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # descriptor of the directory listing itself
+        with suppress(FileNotFoundError):  # the descriptor for listing this directory
             opened.add(str(number.readlink()))
     maps = Path("/proc/self/maps").read_text(errors="replace")
     mapped = {line.split()[-1] for line in maps.splitlines()}
@@ -57,15 +57,15 @@ def device_nodes() -> set[str]:
 
 
 MODULE_VERSION = "/sys/module/nvidia/version"
-"""The version of the loaded kernel module. The file is missing if none is loaded."""
+"""Version of the loaded kernel module. The file exists only if the module is loaded."""
 
 
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """Poller listener that re-executes this program if a thread hangs in the driver or if NVML
-    keeps a device node open after shutdown. The kernel then closes all open files, and the new
-    program finds the release file and does not load the driver. It also restarts after the driver
-    has been replaced, because the old library stays mapped and no longer works."""
+    """Poller listener that restarts this program if a thread hangs in the driver, or if NVML keeps
+    a device node open after shutdown. On restart, the kernel closes all open files, and the program
+    does not load the driver while the release file is in force. The program also restarts after the
+    driver was replaced, because the old library remains mapped and no longer works."""
 
     asked_back: Callable[[], str]
     clock: Clock
@@ -95,12 +95,12 @@ class DriverRelease:
 
 
 def execute_again() -> None:
-    """Re-execute this program in the same process, which closes its files and ends its threads."""
+    """Execute this program again in the same process. All files are closed, and all threads end."""
     for opened in Path("/proc/self/fd").iterdir():
         if (number := int(opened.name)) > 2:
-            with suppress(OSError):  # descriptor of the directory listing itself
+            with suppress(OSError):  # the descriptor for listing this directory
                 os.set_inheritable(number, False)
     try:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
-    except OSError as error:  # removed by an upgrade; execv does not report the path
+    except OSError as error:  # the interpreter may be removed by an upgrade
         raise OSError(error.errno, error.strerror, sys.executable) from error

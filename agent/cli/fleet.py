@@ -1,8 +1,8 @@
-"""Runs a simulated fleet: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT]
-[--config FILE]`.
+"""Runs a simulated fleet: `python -m agent.cli.fleet NODES SYSTEM HOST:PORT SPEED [CUT] [--config
+FILE]`.
 
-`dgx-telemetry up --fleet` starts this module. It runs one agent per kind of load in the fleet, and
-each node serves the metrics of the agent for its kind (see agent/simulator/README.md).
+`dgx-telemetry up --fleet` starts this module. It runs one agent for each scenario in the fleet, and
+each node serves the metrics of the agent for its scenario (see agent/simulator/README.md).
 """
 
 import argparse
@@ -24,8 +24,8 @@ POWER_CUT = 300.0
 
 
 async def serve(given: argparse.Namespace) -> None:
-    """Serve a fleet until a stop signal, using the configured settings for every agent. Raise
-    BadInput if the address cannot be bound."""
+    """Serve a fleet until a stop signal. All agents use the same settings. Raise BadInput if the
+    server cannot listen on the address."""
     nodes, clock, settings = plan(given.number), SystemClock(given.speed), settings_of(given)
     host, _, port = given.address.rpartition(":")
     agents = {
@@ -75,7 +75,7 @@ def _given() -> argparse.Namespace:
 if __name__ == "__main__":
     sys.setswitchinterval(SWITCH_INTERVAL)  # keeps scrapes fast despite many threads
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a listener and a client per node
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two sockets per node
     try:
         asyncio.run(serve(_given()))
     except BadInput as error:

@@ -1,4 +1,4 @@
-"""`dgx-telemetry install` and `uninstall`: set up or remove the systemd service."""
+"""The `dgx-telemetry install` and `uninstall` commands, which set up or remove the service."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ from agent.errors import BadInput
 from agent.service.program import MAKE_ENVIRONMENT, SERVICE, UNITS, shipped
 
 HOME = Path("/opt/dgx-telemetry")
-"""Virtual environment referenced by the systemd units."""
+"""Virtual environment that the systemd units use."""
 
 MARK = HOME / "installed-by-dgx-telemetry"
 PROGRAM = HOME / "bin/dgx-telemetry"
@@ -29,13 +29,13 @@ Command = tuple[str | Path, ...]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install or remove the service, and print each command."""
+    """Install or remove the service, and print each command before it is run."""
     command, dry = arguments.command, getattr(arguments, "dry_run", False)
     if not dry and not BOOTED.is_dir():
         raise BadInput(f"{command} needs systemd, and this machine was not started by it")
     if not dry and os.geteuid() != 0:
         raise BadInput(f"{command} needs root: sudo, or --dry-run to see what it would do")
-    os.umask(0o022)  # the service user must be able to read files created by root here
+    os.umask(0o022)  # the service user must be able to read files created by root
     if command == "install":
         carry_out(installing(), dry=dry)
         if not dry:
@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def installing() -> Iterator[Command]:
-    """Yield the commands that copy the program, its units, and any missing settings, and that
-    enable and start the service. If a package is installed, only the service is started."""
+    """Yield commands that install the program and its units, and that enable and start the service.
+    If a package is installed, only enable and start the service."""
     if not PACKAGED.exists():
         if HOME.exists() and not MARK.exists():
             raise BadInput(f"{HOME} is there, and was not made by this command: move it away")
@@ -68,8 +68,8 @@ def installing() -> Iterator[Command]:
 
 
 def uninstalling(*, purge: bool) -> Iterator[Command]:
-    """Yield the commands that stop and disable the service and remove its files. With `purge`, also
-    remove its settings and state. Files that others put beside them remain."""
+    """Yield commands that stop and disable the service, and that remove its files. With `purge`,
+    also remove its settings and state. Directories with files of other programs are kept."""
     units = [UNIT_FOLDER / name for name in UNITS]
     if any(unit.exists() for unit in units):
         yield "systemctl", "disable", "--quiet", "--now", *UNITS
@@ -87,12 +87,12 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
             kept = "!", "-type", "d", "-printf", "kept, not of this program: %p\\n"
             yield "find", *sorted(folders), "-type", "d", "-empty", "-delete", "-o", *kept
         yield "systemctl", "daemon-reload"
-        yield "systemctl", "reset-failed", "dgx-telemetry*"  # or failed units stay listed
+        yield "systemctl", "reset-failed", "dgx-telemetry*"  # otherwise, failed units remain listed
 
 
 def carry_out(commands: Iterable[Command], *, dry: bool = False) -> bool:
-    """Print and run each command, and return whether there were any. With `dry`, only print them.
-    Raise BadInput if a command fails."""
+    """Print and run each command, and return whether there were any. With `dry`, only print the
+    commands. Raise BadInput if a command fails."""
     any_of_them = False
     for command in commands:
         any_of_them = True

@@ -1,4 +1,4 @@
-"""`dgx-telemetry once`: print the current status of the machine as text or JSON."""
+"""The `dgx-telemetry once` command, which prints the current status as text or JSON."""
 
 import argparse
 import json
@@ -29,11 +29,11 @@ HOUR, MINUTE = 3600.0, 60.0
 NO_USER = "No names and users of jobs: the agent shows them with `info = true` below [job]."
 MOST_PAST = 5
 PAST = 15
-"""Width in columns of the 15-minute activity history of a GPU."""
+"""Number of columns for the 15-minute activity history of a GPU."""
 
 
 class StatusView(NamedTuple):
-    """A status with the recent history of its GPUs and the runbook address."""
+    """A status with the recent activity of its GPUs and the address of the runbook."""
 
     status: Status
     recent: Recent = Recent()
@@ -41,14 +41,14 @@ class StatusView(NamedTuple):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the status of the running agent. Without an agent, read this machine directly."""
-    logging.getLogger().addHandler(logging.NullHandler())  # faults appear as findings
+    """Print the status of the running agent or, without an agent, of this machine."""
+    logging.getLogger().addHandler(logging.NullHandler())  # faults are printed as findings
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
     if agent:
         look = StatusView(agent.first, agent.recent, f"{agent.place}/runbook.html")
         values = agent.snapshot() if arguments.json else {}
-    else:  # read this machine directly
+    else:  # without an agent, read this machine
         clock = SystemClock()
         hardware = settled(hardware_of(arguments, clock), clock)
         local = Agent(settings, hardware, clock)
@@ -85,8 +85,8 @@ def heading(status: Status) -> str:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """Yield the headline, then the findings that it does not cover. A hidden finding follows the
-    finding that hides it."""
+    """Yield the headline, and then the findings that are not in the headline. Each hidden finding
+    is below the finding that hides it."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     show = partial(_about, look, width=width)
@@ -113,7 +113,7 @@ def _about(
     indent: str,
     lead: str = "",
 ) -> Iterator[str]:
-    """Yield the recommended action, then the start time, the alert, and the runbook link."""
+    """Yield the recommended action, and then the start time, the alert, and the runbook address."""
     if one.do:
         yield from prose(f"{lead}{one.do}", width, indent=indent)
     parts = [
@@ -126,7 +126,7 @@ def _about(
 
 def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Iterator[str]:
     found = {*by}
-    for _ in status.findings:  # hidden findings can hide further findings
+    for _ in status.findings:  # a hidden finding may hide others
         found |= {one.id for one in status.findings if one.hidden_by in found}
     texts = [one.text for one in status.findings if one.id in found.difference(by)]
     if texts:
@@ -134,7 +134,7 @@ def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Ite
 
 
 def _since(one: HeadlineClause | FindingStatus, status: Status) -> str:
-    """Return, for example, `since 14:03 (5 min)`, or an empty string during the first second."""
+    """Return a text such as `since 14:03 (5 min)`, or an empty string in the first second."""
     stood = (status.at - one.since).total_seconds() if one.since else 0.0
     if one.since is None or stood < 1:
         return ""
@@ -170,7 +170,7 @@ FIGURES = ("active", "SM", "mem GiB", "power W", "temp C")
 
 
 def gpus(look: StatusView, width: int) -> list[str]:
-    """Return a row for each GPU, followed by a row for each of its MIG instances."""
+    """Return one row per GPU, each followed by one row per MIG instance of the GPU."""
     rows = []
     for gpu in look.status.gpus:
         now = gpu.figures
@@ -195,7 +195,7 @@ def gpus(look: StatusView, width: int) -> list[str]:
 
 
 def why(status: Status, width: int) -> Iterator[str]:
-    """Yield the state, reason, and recommended action for each group of GPUs."""
+    """Yield the state, the reasons, and the recommended action for each group of GPUs."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
         reason = ", ".join(one.text for one in group.why)
@@ -210,7 +210,7 @@ def why(status: Status, width: int) -> Iterator[str]:
 
 
 def jobs(status: Status, width: int) -> Iterator[str]:
-    """Yield a table with one row per running job, followed by details of each job."""
+    """Yield a table with one row per running job, and then the details of each job."""
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = []
     for job in status.jobs:
@@ -229,7 +229,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
 
 
 def past(status: Status, width: int) -> Iterator[str]:
-    """Yield the newest events that are over."""
+    """Yield the most recent events that have ended."""
     over = [event for event in status.events if event.until][:MOST_PAST]
     if over:
         yield ""
@@ -244,7 +244,7 @@ def _clock(at: datetime | None) -> str:
 
 
 def paths(status: Status, width: int) -> Iterator[str]:
-    """Yield one row per data path with traffic, then the remaining paths and the link rates."""
+    """Yield one row per data path with traffic, then the other paths, and then the link rates."""
     rows = [_path(row) for row in status.path_rows if row.moves]
     header = ("path", "device", "in/read", "%", "out/write", "%", "")
     spare = ("out/write", "in/read")

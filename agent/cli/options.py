@@ -1,5 +1,5 @@
-"""Functions shared by subcommands: they turn flags into settings, hardware, and an agent, and
-handle stop signals."""
+"""Functions shared by subcommands, which create settings, hardware, and an agent from the flags,
+and handle stop signals."""
 
 import argparse
 import asyncio
@@ -41,13 +41,13 @@ SECTIONS: tuple[type[Section], ...] = (
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
-    """Return the file given by `--config`, or else the default file if it exists."""
+    """Return the file given by `--config`, or otherwise the default file if it exists."""
     return arguments.config or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Load the settings from the file, the environment, and the flags. Raise ConfigError if they
-    are invalid."""
+    """Load the settings from the configuration file, the environment, and the flags. Raise
+    ConfigError if the settings are invalid."""
     flags = {key: getattr(arguments, key, None) for key in ("listen", "web_config_file")}
     return load(SECTIONS, config_path(arguments), flags=flags)
 
@@ -55,8 +55,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def hardware_of(
     arguments: argparse.Namespace, clock: Clock, history: float = 0.0, kept: Path | None = None
 ) -> Hardware:
-    """Return real, simulated, or replayed hardware, depending on the flags. See `real_host` for
-    `history` and `kept`."""
+    """Return real, simulated, or recorded hardware, depending on the flags. `history` and `kept`
+    are described in `real_host`."""
     replay = getattr(arguments, "replay", None)
     if replay is not None and arguments.simulate is not None:
         raise ConfigError("--simulate and --replay exclude each other")
@@ -68,7 +68,7 @@ def hardware_of(
 
 
 def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
-    """Return a future that completes on SIGTERM, SIGINT (Ctrl-C), or any signal in `also`. Further
+    """Return a future that completes on SIGTERM, SIGINT (Ctrl-C), or a signal in `also`. Repeated
     signals have no effect. Requires a running event loop."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
@@ -83,25 +83,25 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
 
 
 FIRST_READINGS_SECONDS = 30.0
-"""Time limit in seconds for the first readings: without persistence mode, the driver starts
-slowly."""
+"""Time limit in seconds for the first readings, because the driver starts slowly if persistence
+mode is disabled."""
 
 
 FURTHER_TICKS = 9
-"""Additional ticks while a GPU is starved for an unknown cause, since a new state takes effect only
-after it has led for three seconds."""
+"""Number of additional ticks while a GPU is starved for an unknown cause. A new state is shown only
+after it has had the largest share of time for three seconds."""
 
 UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
-"""Verdict before process rates are available, which require two readings."""
+"""Verdict if process rates are not yet available, because they require two readings."""
 
 SETTLED_SECONDS = 30.0
 """Seconds by which a simulated machine is advanced before the first reading, so that its scenario
-is well under way."""
+has begun."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
-    """Advance the clock of a simulated machine into its scenario, and return the hardware. Real
-    hardware is returned unchanged."""
+    """Advance the clock of a simulated machine, so that its scenario has begun, and return the
+    hardware. Real hardware is returned unchanged."""
     if hardware.simulated:
         clock.skip(SETTLED_SECONDS)
     return hardware
@@ -109,7 +109,7 @@ def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
 
 async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
     """Return the snapshot one tick after the first complete snapshot, so that counters have rates.
-    After `longest` seconds, which exclude the agent's waits for a CPU, return the latest snapshot
+    After `longest` seconds, not counting time spent waiting for a CPU, return the latest snapshot
     even if it is incomplete."""
     poller = agent.poller
     watch = Stopwatch(agent.clock)
@@ -118,7 +118,7 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
     await agent.clock.sleep(intervals.TICK)
-    for read in agent.gpus.reads():  # also rerun reads with longer intervals
+    for read in agent.gpus.reads():  # also repeat reads that run less often
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
     await poller.tick()
@@ -130,20 +130,20 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
             break
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()
-    agent.faults.observe(poller.latest)  # the first tick had little data
+    agent.faults.observe(poller.latest)  # the first tick had few values
     return poller.latest
 
 
 def first_snapshot_now(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
-    """Start the agent and return its first snapshot, for commands that read it only once. They
-    report a late read immediately, since they cannot wait for it to finish."""
+    """Start the agent and return its first snapshot. Commands that read the snapshot only once use
+    this function; they report late reads immediately, because they cannot wait."""
     agent.faults.waits = False
     agent.start()
     return asyncio.run(first_snapshot(agent, longest))
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
-    """Return the status board of an agent. The board is updated on each tick."""
+    """Return the status board of an agent, which is updated on each tick."""
     source = StatusSource(
         agent.diagnosis,
         agent.poller.samples,

@@ -1,4 +1,4 @@
-"""Command-line parser for the subcommands and their flags, including usage errors."""
+"""Command-line parser for the subcommands and their flags, which also reports usage errors."""
 
 import argparse
 import re
@@ -22,7 +22,7 @@ class UsageError(BadInput):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that reports each error as a single sentence."""
+    """Argument parser that reports an error as a single sentence."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
@@ -32,13 +32,13 @@ class _Parser(argparse.ArgumentParser):
         return text + simulated_machines() if "--simulate" in self._option_string_actions else text
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help. Unlike argparse, raise an error if writing fails."""
+        """Print the help. Unlike in argparse, write errors are raised."""
         print(self.format_help(), end="", file=file)
 
 
 def simulated_machines() -> str:
-    """Return the names of all simulated systems, scenarios, and faults from the simulator's data
-    files. Importing the simulator would double the time it takes to print the help."""
+    """Return a list of the systems, scenarios, and faults of the simulator, read from its data
+    files. Importing the simulator would double the time for printing the help."""
     folder = Path(__file__).parents[1] / "simulator"
     table = tomllib.loads((folder / "scenarios.toml").read_text("utf-8"))
     lists = [
@@ -103,8 +103,8 @@ TYPES: dict[str, Callable[[str], Any]] = {
 }
 _TABLE = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 COMMANDS: dict[str, dict[str, Any]] = _TABLE["commands"]
-"""Subcommands by name. Each is implemented by `run` in the module of the same name, which is
-imported only on use, so that a long-running agent loads no unneeded code."""
+"""Subcommands by name. Each is implemented by `run` in the module with the same name. A module is
+imported only if its command is used, so that the agent loads no unnecessary code."""
 
 SHARED = {flag["name"]: flag for flag in _TABLE["shared"]}
 
@@ -144,7 +144,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
             small_process.take_one_arena()
             small_process.leave_tls_out(chosen.web_config_file, chosen.config)
-        module = chosen.command.removeprefix("un")  # `uninstall` is implemented in install.py
+        module = chosen.command.removeprefix("un")  # `uninstall` is in install.py
         return int(import_module(f"agent.cli.{module}").run(chosen))
     except BadInput as error:
         sentence = printable(str(error)).replace("\n", " ")
@@ -152,6 +152,6 @@ def run_command(arguments: Sequence[str]) -> int:
         return USAGE_ERROR
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader closed the pipe
+    except BrokenPipeError:  # the reader has closed the pipe
         sys.stderr.close()
         return 0

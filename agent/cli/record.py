@@ -1,4 +1,4 @@
-"""`dgx-telemetry record`: record the raw responses of the hardware backends to a file."""
+"""The `dgx-telemetry record` command, which records the raw responses of the hardware to a file."""
 
 import argparse
 import asyncio
@@ -17,7 +17,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent with a recorder, then write the recording atomically."""
+    """Run the agent on recorded hardware, and then write the recording atomically."""
     from agent.replay.player import begins
 
     settings = settings_of(arguments)
@@ -25,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     if there and there.st_size and not begins(arguments.file):
         why = "exists and is not a tape, expected a free name or a tape to replace"
         raise BadInput(f"{arguments.file}: {why}")
-    for number in ENDING:  # lost terminal or shutdown; nohup ignores SIGHUP
+    for number in ENDING:  # sent on shutdown or by a closed terminal; nohup ignores SIGHUP
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop_once)
     clock = SystemClock()
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     if recorder.full:
         notes.append("the tape is full, later answers are left out")
     recorder.write(arguments.file)
-    for sentence in notes:  # printed last, because printing fails on a lost terminal
+    for sentence in notes:  # printed last, because printing fails if the terminal is closed
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
     size = arguments.file.stat().st_size / 1e3
     print(f"{arguments.file}: {size:.0f} kB")
@@ -50,15 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop_once(*_: object) -> None:
-    """Stop as if by Ctrl-C. Ignore further signals while the recording is written, because the
-    shell and the terminal may each send a signal."""
+    """Stop as on Ctrl-C. Ignore further signals while the recording is written, because both the
+    shell and the terminal may send a signal."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
-    """Run the agent's poller for `seconds` of its clock, or until the recording is full."""
+    """Run the poller for `seconds` of the agent's clock, or until the recording is full."""
     ticking = asyncio.create_task(agent.poller.run())
     end = clock.monotonic() + seconds
     while (left := end - clock.monotonic()) > 0 and not full():

@@ -1,4 +1,4 @@
-"""`dgx-telemetry report`: report used and lost GPU-hours, largest losses first."""
+"""The `dgx-telemetry report` command, which reports used and lost GPU-hours."""
 
 import argparse
 import json
@@ -60,21 +60,21 @@ from agent.report.questions import (
 from exporters.settings import HttpConfig
 
 MANY_FAILED = 0.01
-"""Minimum share of failed scrapes for a report to mention them."""
+"""Minimum share of failed scrapes that is mentioned in a report."""
 
 MOST_ROWS = 40
-"""Maximum number of rows in a table or on the HTML page, which must print on a single sheet. The
-CSV and JSON formats contain all rows."""
+"""Maximum number of rows in a table or on the HTML page, which must fit on one sheet when printed.
+The CSV and JSON formats contain all rows."""
 
 TOP = 3
-"""Number of sentences above the table; the others follow it."""
+"""Number of summary sentences above the table. The other sentences are below the table."""
 
 POINTS = ".1%"
-"""Format of shares; their changes are given in percentage points."""
+"""Format of shares, whose changes are given in percentage points."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Query the rows, then print them or write them to a file."""
+    """Query the report, and then print it or write it to a file."""
     settings = settings_of(arguments)
     if arguments.by == "cluster" and not arguments.prometheus:
         raise BadInput("--by cluster needs --prometheus: an agent knows its own node alone")
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.compare:
         print("\n".join(compared(report.rows, report.price, terminal_width())))
     elif arguments.job:
-        for row in report.rows:  # one row per user with a job of that name
+        for row in report.rows:  # one row per user, because users may have jobs with the same name
             print("\n".join(efficiency(row, report.price, terminal_width())))
     else:
         print("\n".join(overview(report, terminal_width())))
@@ -96,8 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]:
-    """Yield a side-by-side comparison of two jobs: speed, GPU-hours, goodput, energy, cost, and
-    time by state. Shares change in percentage points, because relative changes would mislead."""
+    """Yield a comparison of two jobs: speed, GPU-hours, goodput, energy, cost, and time by state.
+    Changes of shares are in percentage points, because relative changes would be misleading."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
     costs = [None if job.unpriced else job.cost() for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
@@ -125,8 +125,8 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
 
 
 def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
-    """Return the report, with one row per job if two jobs are compared. Raise BadInput if there are
-    no rows."""
+    """Return the report. To compare two jobs, the report has one row per job. Raise BadInput if
+    there are no rows."""
     if not arguments.compare:
         report = _asked(arguments, settings, arguments.job or "")
         if not report.rows:
@@ -140,8 +140,8 @@ def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
 
 
 def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Report:
-    """Query a report from Prometheus or from an agent. A locally configured price takes precedence.
-    Raise NoAnswer if the server does not respond."""
+    """Query the report from Prometheus or from an agent. The price in the local configuration has
+    precedence. Raise NoAnswer if the server does not respond."""
     cost = settings[CostConfig]
     known = Price((cost.gpu_hour,), cost.currency) if cost.gpu_hour else None
     by = "job" if job else arguments.by
@@ -153,7 +153,7 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
         rows = from_prometheus(url, since, by, job, each)
         rows = tuple(row.at(cost.gpu_hour) for row in rows) if known else rows
         report = Report(by, now - seconds_of(since), now, None, "Prometheus", price, rows)
-        if job or not rows:  # failed scrapes do not explain the losses of a single job
+        if job or not rows:  # failed scrapes do not explain the lost time of a single job
             return report
         return report._replace(
             covered=covered(url, since),
@@ -166,7 +166,7 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
     hours = None if job else from_hours(agent, now, since, by, "")
     if hours and hours.begin > now - seconds_of(since):
         hours = hours._replace(source=f"{hours.source}, which begin then")
-    # A job receipt has more details than the hourly sums, which omit unnamed jobs.
+    # A receipt has more details than the hourly sums, which exclude jobs without a name.
     report = hours or from_agent(agent, now, by, job)
     report = report if report.rows else from_hours(agent, now, "7d", by, job) or report
     price = known or price
@@ -196,11 +196,11 @@ LEGEND = {
     "kWh": "of the GPUs",
     UNKNOWN: "not measured",
 }
-"""Meaning of columns and of a dash, for those that a table has."""
+"""Legend of columns and of the dash, printed only for those that occur in the table."""
 
 
 def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
-    """Return a function for each table column after the name, by column title."""
+    """Return functions that format the table columns after the name, by column title."""
     hours, lost = report.hours, f"lost {report.price.currency or 'cost'}"
     costs = {lost: lambda row: money([row], row.cost(LOST_STATES), Price())}
     return {
@@ -220,11 +220,11 @@ def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
 
 
 DISPENSABLE = "kWh", "exposed", "idle", "of peak", "given", "of all", "held", "at work"
-"""Columns to omit, in this order, if the terminal is too narrow."""
+"""Columns that are omitted, in this order, if the terminal is too narrow."""
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
-    """Yield the title, the summary, a table without truncated names, and notes."""
+    """Yield the title, the summary, a table in which names are not truncated, and notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
     for sentence in islice(summary(report), TOP):
@@ -246,7 +246,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
 
 
 def as_html(report: Report) -> str:
-    """Return the report as a self-contained HTML page that prints on a single sheet."""
+    """Return the report as a self-contained HTML page that fits on one sheet when printed."""
     columns = _columns(report)
     cells = [
         (_name(row), *(cell(row) for cell in columns.values())) for row in report.rows[:MOST_ROWS]
@@ -275,7 +275,7 @@ def _title(report: Report) -> str:
 
 
 def _notes(report: Report, titles: Iterable[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the rest of the summary, the legend of these titles and rows of cells, and sums."""
+    """Yield the rest of the summary, the legend for the given titles and rows, and the totals."""
     yield from islice(summary(report), TOP, None)
     shown = {*titles, *chain.from_iterable(rows)}
     if legend := "; ".join(f"{word}: {text}" for word, text in LEGEND.items() if word in shown):

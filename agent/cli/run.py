@@ -1,4 +1,4 @@
-"""`dgx-telemetry run`: run the agent in the foreground."""
+"""The `dgx-telemetry run` command, which runs the agent in the foreground."""
 
 import argparse
 import asyncio
@@ -45,26 +45,26 @@ from exporters.web_file import WebFile
 log = logging.getLogger(__name__)
 
 SETTLED_TICK = 10
-"""Tick by which all reads with the default interval have run."""
+"""Tick by which every read with the default interval has run."""
 
 MOST_EARLY = 1000
-"""Maximum number of log records buffered until logging is configured."""
+"""Maximum number of log records to buffer until logging is configured."""
 
 YOUNG_OBJECTS = 5_000
-"""Number of new objects that triggers a collection of the youngest generation."""
+"""Number of new objects after which the youngest generation is collected."""
 
 SWITCH_INTERVAL = 0.0005
-"""Seconds after which a thread yields the GIL to a waiting thread. A tick reads hundreds of files
-and driver values, and after each read its thread must reacquire the GIL from threads that render
-responses. With Python's default of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
+"""Seconds after which a thread yields the GIL to a waiting thread. Each tick reads hundreds of
+files and driver values, and after each read, the thread must wait for the GIL while other threads
+render responses. With the default value of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
 
 
 @dataclass(slots=True, eq=False)
 class StatusNotifier:
     """Poller listener that notifies systemd on each tick.
 
-    The agent is ready after the first tick, even if the driver has not responded yet: a hung driver
-    raises an alert and must not block the startup.
+    After the first tick, the agent is ready even if the driver has not responded. A hung driver
+    raises an alert, and must not block the startup.
     """
 
     notify_socket: journal.NotifySocket
@@ -84,7 +84,7 @@ class StatusNotifier:
 
 
 def condition_of(agent: Agent) -> str:
-    """Return a sentence that describes the agent's state."""
+    """Return a sentence that describes the state of the agent."""
     poller, inventory = agent.poller, agent.gpus.inventory
     system = agent.system()
     awaited = poller.waiting_for()
@@ -103,7 +103,7 @@ def condition_of(agent: Agent) -> str:
 
 @dataclass(slots=True)
 class TapeEnd:
-    """Poller listener that logs the end of a replayed recording once."""
+    """Poller listener that logs the end of a recording once."""
 
     ended: Callable[[], bool]
     said: bool = False
@@ -116,14 +116,14 @@ class TapeEnd:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or Ctrl-C; hardware errors never stop the agent."""
+    """Serve until SIGTERM or Ctrl-C. Hardware errors never stop the agent."""
     if _run(arguments):
         execute_again()
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    """Serve until a signal or a restart request, and return whether to restart this program."""
+    """Serve until a signal or a restart request. Return whether to restart this program."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until logging is configured
     logging.getLogger().addHandler(early)
@@ -192,7 +192,7 @@ async def _serve(
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in runs]
     web.watch()
     await asyncio.wait({stop, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    if not again.is_set():  # on a restart, systemd would otherwise kill it
+    if not again.is_set():  # otherwise, systemd would kill the restarted program
         notify_socket.send(journal.STOPPING)
     for task in tasks:
         task.cancel()
@@ -200,12 +200,12 @@ async def _serve(
     log.info(LogEvent("stopped"))
     for task in tasks:
         with suppress(asyncio.CancelledError):
-            await task  # raises the task's exception, if any
+            await task  # raises the exception of the task, if any
     return again.is_set() and not stop.done()
 
 
 def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
-    """Return the exposition of an agent, with the `process_*` metrics if `process` is true."""
+    """Return the exposition of an agent, with `process_*` metrics if `process` is true."""
     return Exposition(
         lambda: agent.poller.latest,
         agent.clock.monotonic,
@@ -218,7 +218,7 @@ def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
 async def _listen(
     agent: Agent, web: WebFile, board: StatusBoard, feed: Feed, hours: Callable[[], bytes]
 ) -> Server:
-    """Start the HTTP server. Raise ConfigError if it cannot listen on the configured address."""
+    """Start the HTTP server. Raise ConfigError if the server cannot listen on the address."""
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
@@ -253,8 +253,8 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Warn if dropped metrics are needed by dashboards or rules, or if the metric set is configured
-    by its old name."""
+    """Log a warning if dashboards or rules need dropped metrics, or if the metric set is configured
+    with its old name."""
     if config.set == "small":
         log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:
@@ -263,10 +263,10 @@ def log_dropped(config: MetricsConfig) -> None:
 
 
 def freeze_gc() -> None:
-    """Exclude all current objects from garbage collection, because a full collection took up to
-    40 ms and blocked all threads. Also raise the collection threshold: a tick creates thousands of
-    objects that live for seconds, so Python's default of 700 caused several collections per tick,
-    which took 1 ms with eight GPUs."""
+    """Exclude all existing objects from garbage collection, because a full collection blocked all
+    threads for up to 40 ms. Also raise the threshold for collections: each tick creates thousands
+    of objects that live for seconds, and with the default threshold of 700, each tick caused
+    several collections, which took 1 ms with eight GPUs."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)

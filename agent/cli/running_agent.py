@@ -1,4 +1,4 @@
-"""Client for a running agent, which streams its status to `once`, `watch`, and `check`."""
+"""Client for a running agent, whose status is streamed to `once`, `watch`, and `check`."""
 
 import argparse
 import http.client
@@ -23,34 +23,34 @@ from agent.status.model import Status
 from exporters.settings import HttpConfig
 
 SILENCE_SECONDS = 10.0
-"""Seconds without an event after which the agent is considered unresponsive; it normally sends one
-every 5 s or more often."""
+"""Seconds without an event after which an agent is considered unresponsive. An agent normally sends
+an event at least every 5 s."""
 
 HASTE = 3.0
-"""Timeout in seconds for each event until the first status has arrived."""
+"""Timeout in seconds for each event before the first status has arrived."""
 
 ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a running agent does."
 
 LONGEST_EVENT = 16 << 20
-"""Maximum length of a line in the agent's event stream, in bytes."""
+"""Maximum length in bytes of a line in the agent's event stream."""
 
 SPAN = 900
-"""Length of the activity history in seconds, with one value per second."""
+"""Length in seconds of the activity history, which has one value per second."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
-"""Characters for unknown activity (first) and for each eighth of activity."""
+"""Characters for the activity of a GPU: unknown, and then each eighth."""
 
 
 @dataclass(slots=True)
 class Recent:
-    """Activity (0-1) of each GPU over the last 15 minutes, with one value per second and None in
-    gaps."""
+    """Activity (0-1) of each GPU over the last 15 minutes, with one value per second, which is None
+    in gaps."""
 
     rings: dict[str, deque[float | None]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, history: History) -> "Recent":
-        """Return the activity contained in the history of this process."""
+        """Return the activity from the history of this process."""
         found = cls()
         found.take_history(history.document())
         return found
@@ -72,8 +72,8 @@ class Recent:
             self.rings.setdefault(uuid, deque(maxlen=SPAN)).extend(values)
 
     def line(self, uuid: str, columns: int) -> str:
-        """Return the 15-minute history as `columns` characters, oldest first. Each character shows
-        the mean of an equal part of the history."""
+        """Return the 15-minute history as a string of `columns` characters, oldest first. Each
+        character is the mean of an equal part of the history."""
         values = [*self.rings.get(uuid, ())]
         values = [*[None] * (SPAN - len(values)), *values]
         parts = [values[n * SPAN // columns : (n + 1) * SPAN // columns] for n in range(columns)]
@@ -87,7 +87,7 @@ class _Agent(msgspec.Struct):
 
 
 class _Versioned(msgspec.Struct):
-    """Decodes only the version from a status, so that statuses of older agents can be read too."""
+    """Decodes only the version of a status, so that the status of an older agent can be decoded."""
 
     machine: _Agent
 
@@ -106,7 +106,7 @@ class RunningAgent:
 
     def statuses(self, patience: float = SILENCE_SECONDS) -> Iterator[Status]:
         """Yield each status from the event stream, usually one per second. Raise NoAnswer if the
-        agent stops responding or has a different version."""
+        agent stops responding or if its version is different."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
                 for name, content in _events(stream):
@@ -150,17 +150,17 @@ def _events(stream: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
 
 
 def address_of(here: HttpConfig) -> str:
-    """Return the URL of the agent on this machine, using loopback if it listens on all
-    addresses."""
+    """Return the URL of the agent on this machine. If the agent listens on all addresses, use the
+    loopback address."""
     host, port = here.address
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAgent | None, str]:
-    """Return the agent to query, or None with the reason for reading this machine directly instead.
-    Raise NoAnswer if the agent given by `--agent` does not respond, and ConfigError for an unknown
-    system or conflicting flags."""
+    """Return the agent to query. If this machine is read instead, return None and the reason. Raise
+    NoAnswer if the agent given by `--agent` does not respond, and ConfigError if the system is
+    unknown or flags conflict."""
     MachineSpecs.of(settings, "")
     if arguments.simulate is not None or arguments.replay is not None:
         if arguments.agent:

@@ -1,5 +1,5 @@
-"""Memory settings for a process that runs for months. They are applied before other modules are
-imported, regardless of how the agent is started."""
+"""Memory settings for a process that runs for months. They must be applied before other modules are
+imported."""
 
 import ctypes
 import os
@@ -13,19 +13,19 @@ from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX
 from agent.threads import in_time
 
 M_ARENA_MAX = -8
-"""Value of M_ARENA_MAX in glibc's malloc.h."""
+"""Value of the M_ARENA_MAX constant in malloc.h of glibc."""
 
 
 def take_one_arena() -> None:
-    """Use a single glibc arena for all threads, since they rarely allocate at the same time."""
+    """Use one glibc arena for all threads, because threads rarely allocate at the same time."""
     with suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def leave_tls_out(web_config: str | None, config: Path | None) -> None:
-    """Prevent OpenSSL from being loaded unless a web configuration file may enable TLS. asyncio and
-    aiohttp work without `ssl`, and hashlib works without `_hashlib` if Python was built with its
-    own hash implementations."""
+    """Do not load OpenSSL unless a web configuration file may enable TLS. asyncio and aiohttp work
+    without `ssl`, and hashlib works without `_hashlib` if Python has its own implementations of the
+    hash functions."""
     if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
         return
     with suppress(OSError, ValueError, RecursionError):  # errors are reported on startup

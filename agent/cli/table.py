@@ -1,4 +1,4 @@
-"""Formats tables and paragraphs to fit the terminal width."""
+"""Formats tables and paragraphs for the width of the terminal."""
 
 import shutil
 import textwrap
@@ -11,18 +11,18 @@ from agent.jobs.job import percent
 UNKNOWN = "-"
 USUAL_COLUMNS = 80
 LEAST = 40
-"""Minimum width in columns; a narrower terminal wraps the lines itself."""
+"""Minimum width in columns. A terminal that is narrower wraps the lines itself."""
 
 WIDEST_COLUMNS = 140
-"""Maximum width in columns; longer lines are hard to read."""
+"""Maximum width in columns, because longer lines are hard to read."""
 
 GUTTER = 2
 NARROWEST = 12
-"""Minimum width of a text column when a table is shrunk to fit."""
+"""Minimum width of a text column if a table is too wide."""
 
 
 def local(at: float) -> datetime:
-    """Convert a Unix timestamp to the local time zone, or to UTC if the conversion fails."""
+    """Return a Unix timestamp in the local time zone, or in UTC if it cannot be converted."""
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone()
@@ -31,7 +31,7 @@ def local(at: float) -> datetime:
 
 
 def terminal_width() -> int:
-    """Return the terminal width in columns, limited to 40-140, or 80 if it is unknown."""
+    """Return the width of the terminal in columns, from 40 to 140, or 80 if it is unknown."""
     return max(LEAST, min(shutil.get_terminal_size((USUAL_COLUMNS, 24)).columns, WIDEST_COLUMNS))
 
 
@@ -44,7 +44,7 @@ def table(
     *,
     spare: Collection[str] = (),
 ) -> list[str]:
-    """Return the lines of a table in which each column is as wide as its widest cell.
+    """Return the lines of a table whose columns are as wide as their widest cells.
 
     Columns in `figures` are right-aligned. If the table is wider than `width`, wrap its widest
     columns except those in `figures` and `whole`. Before any word is split, omit the columns in
@@ -68,7 +68,7 @@ def table(
 
 
 def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) -> list[int]:
-    """Return the width of each column, shrunk so that a row fits into `width` if possible."""
+    """Return the width of each column, reduced so that a row fits into `width` if possible."""
     columns = range(len(kept))
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
@@ -84,7 +84,7 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
 
 
 def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
-    """Return the minimum width of each column without splitting a word."""
+    """Return the minimum width of each column at which no word is split."""
     parts = (
         (row[i : i + 1] if keep else row[i].split() for row in cells) for i, keep in enumerate(kept)
     )
@@ -92,8 +92,8 @@ def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
 
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
-    """Return the wrapped lines of a paragraph. `hanging` is the additional indent of all lines but
-    the first."""
+    """Return the wrapped lines of a paragraph. `hanging` is the additional indent of each line
+    after the first."""
     lines = textwrap.wrap(
         text.replace(" %", "\u00a0%"),
         width - 2,
@@ -113,5 +113,5 @@ def share(value: float | None) -> str:
 
 
 def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
-    """Return `value/limit` in the same unit, with a dash for an absent value."""
+    """Return the text `value/limit` in a common unit, with a dash for each absent value."""
     return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"

@@ -1,4 +1,4 @@
-"""`dgx-telemetry up`: run the agent, Prometheus, Alertmanager, and Grafana as a local stack."""
+"""The `dgx-telemetry up` command, which runs the agent and its servers as a local stack."""
 
 import argparse
 import asyncio
@@ -35,7 +35,7 @@ Alert = Mapping[str, Any]
 
 
 async def tail_alerts(port: int) -> None:
-    """Print each alert when it becomes active and when it is resolved."""
+    """Print each alert when it starts to fire and when it is resolved."""
     before: dict[str, Alert] = {}
     while True:
         with suppress(NoAnswer):
@@ -50,13 +50,13 @@ async def tail_alerts(port: int) -> None:
 
 
 def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Return the alerts by fingerprint, excluding the watchdog alert, which always fires."""
+    """Return alerts by fingerprint, except the watchdog alert, which always fires."""
     return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity", "none") != "none"}
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """Yield one line per alert. The same alert on several GPUs of a node yields a single line with
-    the first alert's description."""
+    """Yield one line per alert. If several GPUs of a node have the same alert, yield a single line
+    with the description of the first alert."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]
@@ -74,10 +74,10 @@ def _gpu(alert: Alert) -> int:
 
 
 FALLBACK = "dgx-h100"
-"""System simulated on a machine without a GPU; it plays all scenarios in turn."""
+"""Simulated system for a machine without a GPU. The simulation runs all scenarios in turn."""
 
 OF_FLEET = "dgx-1-v100"
-"""Default system for the nodes of a simulated fleet; `--simulate` overrides it."""
+"""System of the nodes in a simulated fleet, unless `--simulate` names another system."""
 
 WITHOUT = {
     "prometheus": "nothing is kept, no rule is evaluated",
@@ -93,21 +93,21 @@ class StackPlan:
     settings: Settings
     agent_flags: Sequence[str]
     simulated: bool
-    speed: float  # speed factor for the simulated machine's clock and the rules
+    speed: float  # speed of the simulated clock and of the rules
     installed: Collection[str]  # names of the installed programs
     fleet: int = 0  # number of simulated nodes that replace the agent; 0 for no fleet
     system: str = OF_FLEET  # system of the simulated nodes
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start the stack, print its addresses, and stop it on Ctrl-C."""
+    """Start the stack, print the addresses of its programs, and stop the stack on Ctrl-C."""
     plan = plan_of(arguments)
     asyncio.run(_until_signal(plan, arguments.data))
     return 0
 
 
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
-    """Return a plan based on the flags and this machine. Raise BadInput for conflicting flags."""
+    """Return the plan for the flags and this machine. Raise BadInput if flags conflict."""
     from agent import simulator
     from agent.simulator import fleet
     from alerts.receivers import Receivers
@@ -118,7 +118,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     if machine is not None:
         simulator.parse(machine)
     if nodes:
-        fleet.plan(nodes)  # rejects an invalid number
+        fleet.plan(nodes)  # raises an error if the number is invalid
         if machine and ":" in machine:
             raise ConfigError("--fleet has its own loads: --simulate may only name the system")
     installed = [name for name in programs.BINARIES if programs.binary(name)]
@@ -177,7 +177,7 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
 
 
 def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackProgram]:
-    """Return the programs to start: the agent or a simulated fleet, and each installed server."""
+    """Return the programs to start: the agent or a simulated fleet, and all installed servers."""
     makers = {
         "prometheus": programs.prometheus_program,
         "alertmanager": programs.alertmanager_program,
@@ -193,7 +193,7 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
 
 
 def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
-    """Write the configuration of all programs, and truncate the logs of a previous stack."""
+    """Write the configuration files of all programs, and clear the logs of an earlier stack."""
     from agent.faults.thresholds import AlertThresholds
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
@@ -201,11 +201,11 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
     interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
     settings, usual_alerts = plan.settings, AlertThresholds()
-    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # default: link to our Grafana
+    if settings[AlertThresholds].grafana == usual_alerts.grafana:  # by default, link to our Grafana
         ours = f"http://{LOOPBACK}:{ports.grafana}" if "grafana" in plan.installed else ""
         settings = settings.including(replace(settings[AlertThresholds], grafana=ours))
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
-    if plan.simulated:  # a simulated machine must notify nobody
+    if plan.simulated:  # a simulated machine must not send notifications
         settings = settings.including(Receivers())
     texts = {
         **rule_files,

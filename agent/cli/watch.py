@@ -1,5 +1,5 @@
-"""`dgx-telemetry watch`: show the output of `once` in full-screen mode, updated every second, with
-top-like key commands."""
+"""The `dgx-telemetry watch` command, which shows the output of `once` in full-screen mode. The
+output is updated every second, and keys work similarly to those of top."""
 
 import argparse
 import asyncio
@@ -39,7 +39,7 @@ RETRY_SECONDS = 2.0
 FIRST_WORDS = "Reading this machine for the first time."
 
 ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
-"""Signals handled like the q key, because an immediate exit would not restore the terminal."""
+"""Signals that are handled like the q key, so that the terminal is restored before the exit."""
 
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 HOME, TO_END, CLEAR = "\x1b[H", "\x1b[K", "\x1b[J"
@@ -60,7 +60,7 @@ HELP = (
     "q  end",
 )
 KEY = re.compile(r"\x1b(?:\[|O)[0-9;]*[A-Za-z~]|.", re.DOTALL)
-"""Pattern for a key press: a terminal escape sequence or a single character."""
+"""Pattern for a key press, which is a terminal escape sequence or a single character."""
 
 SCROLL = {
     **{f"\x1b{start}{end}": step for start in "[O" for end, step in (("A", -1), ("B", 1))},
@@ -75,7 +75,7 @@ SCROLL = {
 
 @dataclass(slots=True)
 class ViewChoice:
-    """View state set by key presses. `gpu` is a GPU index, and `top` is the first visible line."""
+    """View selected by key presses. `gpu` is a GPU index, and `top` is the first visible line."""
 
     shown: str = "a"
     gpu: int = 0
@@ -102,7 +102,7 @@ class ViewChoice:
 
 @dataclass(slots=True)
 class Shown:
-    """Content of the screen: the latest status with its history, and its source."""
+    """Content of the screen: the latest status with the recent activity, and the source."""
 
     source: str = ""
     look: StatusView | None = None
@@ -110,7 +110,7 @@ class Shown:
 
     def put(self, look: StatusView | None, source: str) -> None:
         """Store a new status and its source. If `look` is None, keep the previous status; `source`
-        then states why there is no new one."""
+        is then the reason why there is no new status."""
         self.look, self.source = look or self.look, source
         self.changed.set()
 
@@ -160,7 +160,7 @@ async def _watch(
 
 
 def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) -> None:
-    """Read an agent's status stream on a separate thread, and reconnect whenever it ends."""
+    """Read the status stream of an agent on a separate thread, and reconnect if the stream ends."""
     where = f"from the agent at {agent.place}"
     with suppress(RuntimeError):  # the event loop is closed
         while True:
@@ -202,7 +202,7 @@ def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
 
 
 class Screen:
-    """Full-screen terminal output, or consecutive plain lines if there is no terminal."""
+    """Terminal output in full-screen mode, or line by line if there is no terminal."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
@@ -210,8 +210,8 @@ class Screen:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Switch to the alternate screen and to unbuffered key input. Restore the terminal on
-        exit."""
+        """Switch to the alternate screen and to unbuffered input. Restore the terminal at the
+        end."""
         if not self.whole:
             yield
             return
@@ -227,12 +227,12 @@ class Screen:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence in place of a status. Without a terminal, print nothing."""
+        """Show a sentence instead of a status. Without a terminal, print nothing."""
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
     def draw(self, look: StatusView, choice: ViewChoice, source: str) -> None:
-        """Draw the visible part of a status, using the terminal's current size."""
+        """Draw the visible part of a status for the current size of the terminal."""
         first, body, source, keys = text(look, choice, source, terminal_width())
         if not self.whole:
             print("\n".join([first, *body, source, ""]), flush=True)
@@ -253,8 +253,8 @@ class Screen:
 def text(
     look: StatusView, choice: ViewChoice, source: str, width: int
 ) -> tuple[str, list[str], str, str]:
-    """Return the machine line, the lines of the selected view, the source line, and the key
-    line."""
+    """Return the line about the machine, the lines of the selected view, the line about the source,
+    and the line with the keys."""
     first = cut(once.heading(look.status), width)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
     body = [printable(line) for line in _body(look, choice, width)]
@@ -262,7 +262,7 @@ def text(
 
 
 def cut(line: str, width: int) -> str:
-    """Return the line, truncated with an ellipsis if it is longer than `width`."""
+    """Return the line. If it is longer than `width`, it is truncated and ends with an ellipsis."""
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
 

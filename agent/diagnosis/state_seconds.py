@@ -1,4 +1,4 @@
-"""A GPU's account: its seconds by state and cause, and the state and cause that currently lead."""
+"""Seconds of a GPU by state and cause, and the current leader: the pair with the largest share."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ before the job counts as hung. This value and the next two are chosen, not measu
 when a state is shown, but not the number of seconds counted."""
 
 LEADS_AFTER = 3.0
-"""Seconds that a pair must lead before it is shown, to avoid flapping near a threshold."""
+"""Seconds for which a pair must have the largest share before it is shown as the leader."""
 
 BRIDGED = 60.0
 """Maximum duration in seconds of missing data or of an interruption of a hang across which a state
@@ -27,7 +27,7 @@ Parts = Mapping[Pair, float]
 
 
 class Lead(NamedTuple):
-    """A pair that led from `since` to `until` (s), except for `gaps` seconds in between."""
+    """A pair with the largest share from `since` to `until`, except for `gaps` seconds."""
 
     pair: Pair
     since: float
@@ -37,13 +37,13 @@ class Lead(NamedTuple):
 
 @dataclass(slots=True)
 class SecondsByState:
-    """Observed seconds by state and cause, and the state and cause that lead."""
+    """Observed seconds by state and cause, and the current leader."""
 
     seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
     unobserved: float = 0.0
     energy: EnergyByState = field(default_factory=EnergyByState)
     leader: Pair | None = None
-    since: float = 0.0  # time at which the leader started to lead (monotonic seconds)
+    since: float = 0.0  # time at which the leader began to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)
     """Shares above 0 over the last ten seconds, by state and cause; empty if unknown."""
 
@@ -79,7 +79,7 @@ class SecondsByState:
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Clear the leader at `now`; its lead continues if it leads again soon."""
+        """Clear the leader at `now`. If the same pair leads again soon, its lead continues."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None
@@ -90,7 +90,7 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Make a pair the leader; its earlier lead continues if the gap is short."""
+        """Make a pair the leader. If the pair led shortly before, its lead continues."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:
