@@ -72,23 +72,25 @@ def rendered(cases: Iterable[Case], folder: Path) -> dict[str, list[Fired]]:
     for case in cases:
         every = case.every if case.title in OFTEN else SELDOM * case.every
         alike.setdefault((case.alert, every), []).append(case)
-    found: dict[str, list[Fired]] = {}
+    tests = []
     for (alert, every), same in sorted(alike.items()):
-        (folder / "rules.yaml").write_text(rules_of({alert}, texts=True))
+        (folder / f"{alert}.yaml").write_text(rules_of({alert}, texts=True))
         content = {
-            "rule_files": ["rules.yaml"],
+            "rule_files": [f"{alert}.yaml"],
             "evaluation_interval": f"{every}s",
             "tests": [group(case._replace(fires=()), SELDOM) for case in same],
         }
-        title, labels = "", dict[str, str]()
-        for line in run_promtool(folder, content).splitlines():
-            if named := re.match(r"\s*name: (.*),$", line):
-                title = named[1]
-            pairs = {name: json.loads(text) for name, text in PAIR.findall(line)}
-            if "Labels:{" in line:
-                labels = pairs
-            elif "Annotations:{" in line:
-                found.setdefault(title, []).append(Fired(labels, pairs))
+        tests.append(content)
+    found: dict[str, list[Fired]] = {}
+    title, labels = "", dict[str, str]()
+    for line in run_promtool(folder, *tests).splitlines():
+        if named := re.match(r"\s*name: (.*),$", line):
+            title = named[1]
+        pairs = {name: json.loads(text) for name, text in PAIR.findall(line)}
+        if "Labels:{" in line:
+            labels = pairs
+        elif "Annotations:{" in line:
+            found.setdefault(title, []).append(Fired(labels, pairs))
     return found
 
 

@@ -11,6 +11,8 @@ from tests.support.alert_input import TARGET, Case, Series
 
 CASES = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
 
+pytestmark = pytest.mark.stack  # all of them, for then one process renders the texts once
+
 DROPPED = ", labels dropped"
 
 
@@ -34,7 +36,6 @@ def descriptions(texts: dict[str, list[Fired]], title: str) -> list[str]:
     return [one.annotations["description"] for one in texts[title]]
 
 
-@pytest.mark.promtool
 @pytest.mark.parametrize("case", FIRING, ids=lambda c: f"{c.alert}: {c.title}")
 def test_says_where_and_how_much(case: Case, texts: dict[str, list[Fired]]) -> None:
     found = descriptions(texts, f"{case.alert}: {case.title}")
@@ -49,7 +50,6 @@ def test_says_where_and_how_much(case: Case, texts: dict[str, list[Fired]]) -> N
         assert len(re.sub(r"GPU-[0-9a-f]{8}-\d+", "x" * 40, text)) <= 400  # a real UUID has 40
 
 
-@pytest.mark.promtool
 def test_says_it_where_labels_were_dropped(texts: dict[str, list[Fired]]) -> None:
     found = [
         one.annotations[name]
@@ -66,13 +66,11 @@ def test_says_it_where_labels_were_dropped(texts: dict[str, list[Fired]]) -> Non
 EXACT = CASES["exact"]
 
 
-@pytest.mark.promtool
 @pytest.mark.parametrize("title", EXACT)
 def test_says_it_in_these_words(title: str, texts: dict[str, list[Fired]]) -> None:
     assert EXACT[title] in descriptions(texts, title)[0]
 
 
-@pytest.mark.stack
 def test_each_text_arrives_on_every_way(texts: dict[str, list[Fired]], tmp_path: Path) -> None:
     """A webhook gets summary, description and links; Slack and mail the description, the runbook
     and the place, in a message that a phone shows whole."""
