@@ -176,12 +176,12 @@ class SampleStore:
         return held[0] if self.now <= held[0][0][-1].until else None
 
     def value(self, metric: Metric, *labels: str) -> float | None:
-        """Return the value for `labels`, in the order of the metric's labels; None if absent."""
+        """Return the value for `labels`, in the order of the metric's labels, or None if absent."""
         found = self._find(metric, labels)
         return found[0][-1].values[found[1]] if found else None
 
     def point(self, metric: Metric, *labels: str) -> Point | None:
-        """Return a value with the times of reading and expiry; None if it is absent."""
+        """Return a value with the times of reading and expiry, or None if it is absent."""
         found = self._find(metric, labels)
         if found is None:
             return None
@@ -262,7 +262,7 @@ class SampleStore:
         return values
 
     def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return the mean of a gauge over the last `seconds`; None if it is absent."""
+        """Return the mean of a gauge over the last `seconds`, or None if it is absent."""
         known = (metric.name, labels, seconds)
         if known in self._means:
             return self._means[known]
@@ -291,7 +291,7 @@ class SampleStore:
         return self._rates[known]
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
-        """Return the reason why a value is absent; None if the value is present or unknown."""
+        """Return the reason why a value is absent, or None if the value is present or unknown."""
         for read in self._reporters.get(metric.name, {}).values():
             found = read[-1].absence(metric, labels)
             if found and self.now <= read[-1].until:

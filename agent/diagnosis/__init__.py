@@ -1,1 +1,1 @@
-"""Division of each GPU's time: evidence over a window, rules, and accounts of the seconds."""
+"""Divides the time of each GPU among states and causes: evidence, rules, and accounts."""

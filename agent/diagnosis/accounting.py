@@ -56,8 +56,8 @@ UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
-"""Maximum interval in wall-clock seconds between two ticks that a single verdict covers; the time
-of a longer interval counts as unobserved."""
+"""Maximum interval in wall-clock seconds between two ticks. If the interval is longer, the time
+between the ticks counts as unobserved."""
 
 NOT_KNOWN = "activity not known"
 
@@ -107,7 +107,7 @@ class GpuStateTime:
         self.verdict = self._verdict(e)
 
     def _verdict(self, e: Evidence) -> Verdict | None:
-        """Return the verdict for the leading state and cause, with its latest facts."""
+        """Return the verdict for the leading state and cause, with the latest facts for it."""
         leader, shares = self.booked.leader, self.booked.shares
         if leader is None:
             return None
@@ -144,7 +144,7 @@ class Diagnosis:
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
     ) -> Snapshot:
-        """Process a tick and add it to the accounts; return the snapshot with its verdicts."""
+        """Add a tick to the accounts of the GPUs, and return the snapshot with its verdicts."""
         inventory, now = self.inventory(), snapshot.at
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:

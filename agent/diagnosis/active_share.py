@@ -31,21 +31,21 @@ TRANSFER_RATE = 0.60
 MB and a single channel had 0.04 to 0.24, so they take longer than reported."""
 
 WORKING_SM = 0.90
-"""Ratio of SM activity to activity while a GPU computes: 0.85 to 0.89 for training on H100 with
-concurrent communication, and 0.92 to 0.98 if work and communication alternate. A GPU with a lower
-ratio is assumed to communicate, at most for as long as its payload takes."""
+"""Ratio of SM activity to overall activity while a GPU computes: 0.85 to 0.89 for training on H100
+with concurrent communication, and 0.92 to 0.98 if work and communication alternate. A GPU with a
+lower ratio is assumed to communicate, but no longer than its payload takes."""
 
 ALWAYS = 0.90
-"""Activity from which a GPU may spin for a whole second, and from which it does not wait for data.
-Without this threshold, the results for the recordings are the same, but a few small kernels might
-be mistaken for a hang, and a job that never waits for data might have no steps."""
+"""Activity above which a GPU may spin for a whole second, and above which it does not wait for
+data. Without this threshold, the results for the recordings are the same, but a few small kernels
+might be mistaken for a hang, and a job that never waits for data might have no steps."""
 
 TRANSFERRING_SM = 0.12
 """SM activity of a kernel that moves data between GPUs, which uses 16 to 24 of 132 SMs. With 0.10
 for this value and EQUAL, one fewer of the 180 recorded GPUs is diagnosed correctly."""
 
 EQUAL = 0.12
-"""Relative difference up to which values of lockstep ranks are equal; see TRANSFERRING_SM."""
+"""Relative difference up to which ranks in lockstep have equal values (see TRANSFERRING_SM)."""
 
 EXPOSED = 1.5
 """Number of bytes on the NVLink wire per byte received below which transfers do not overlap with
@@ -155,8 +155,8 @@ def _at_lower_power(second: ActiveSecond) -> float:
 
 
 def _besides_work(second: ActiveSecond, full: float) -> float:
-    """Return the maximum share of the second that transfers can take, based on SM activity; `full`
-    is the ratio of SM activity to activity during work."""
+    """Return the maximum share of the second that transfers can take, based on SM activity. `full`
+    is the ratio of SM activity to overall activity during work."""
     if second.sm is None or not second.activity or full <= TRANSFERRING_SM:
         return 0.0
     share = (full - second.sm / second.activity) / (full - TRANSFERRING_SM)
@@ -164,14 +164,14 @@ def _besides_work(second: ActiveSecond, full: float) -> float:
 
 
 def _working_sm(second: ActiveSecond) -> float:
-    """Return the maximum ratio of SM activity to activity while the GPU computes. Work that does
-    not share the SMs with transfers may use all SMs."""
+    """Return the maximum ratio of SM activity to overall activity while the GPU computes. Work that
+    does not share the SMs with transfers may use all SMs."""
     return 1.0 if _transfers_alone(second) else WORKING_SM
 
 
 def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
-    """Return the maximum share of the second in which kernels can spin, based on SM activity;
-    `full` is the ratio of SM activity to activity during work."""
+    """Return the maximum share of the second in which kernels can spin, based on SM activity.
+    `full` is the ratio of SM activity to overall activity during work."""
     return max(0.0, full * second.activity - sm) / (full - MOST_SPINNING_SM)
 
 
@@ -181,8 +181,8 @@ def _transfers_alone(second: ActiveSecond) -> bool:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether the GPU looks as if kernels wait or transfer data for the whole second; false
-    without GPM."""
+    """Return whether kernels seem to wait or to transfer data for the whole second. The result is
+    false without GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
@@ -235,8 +235,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return by how much the GPU's time at the lower of two power levels exceeds the peer's time.
-    Both GPUs transfer data for the same time, so the GPU waits for the rest."""
+    """Return by how much longer this GPU than the peer is at the lower of two power levels. Both
+    GPUs transfer data for the same time, so the GPU waits during the rest."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)
@@ -256,7 +256,7 @@ def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
-    """Return the parts of a GPU's active share; `peers` contains the other GPUs of its job."""
+    """Return the parts of a GPU's active share. `peers` contains the other GPUs of its job."""
     alongside = {key: peer for key, peer in peers.items() if in_lock_step(second, peer)}
     levels = [one.level for one in (second, *alongside.values()) if one.level is not None]
     if alongside and levels and not only_spins(second):
@@ -316,8 +316,8 @@ def _besides(second: ActiveSecond, level: WorkLevel) -> float:
 
 
 def _small_messages(second: ActiveSecond) -> float:
-    """Return the share of the second that small NVLink messages take; no work overlaps with
-    them."""
+    """Return the share of the second that small NVLink messages take, which never overlap with
+    work."""
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:
         return 0.0
@@ -325,8 +325,8 @@ def _small_messages(second: ActiveSecond) -> float:
 
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the ratio of SM activity to activity while the GPU computes. Even the windows with the
-    least waiting may include transfers, and dense matrix products use all SMs."""
+    """Return the ratio of SM activity to overall activity while the GPU computes. Even the windows
+    with the least waiting may include transfers, and dense matrix products use all SMs."""
     if _transfers_alone(second):
         return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0

@@ -50,7 +50,7 @@ def peer_advice(who: str = "the GPU that it waits for") -> str:
 
 
 def severity(pair: Pair) -> Severity | None:
-    """Return the severity of a state, which is the same everywhere; None for a healthy state."""
+    """Return the severity of a state, which is the same everywhere, or None for a healthy state."""
     if pair == (State.STARVED, Cause.UNKNOWN):
         return Severity.INFO  # a notebook, or a server without requests, also waits
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
@@ -64,7 +64,7 @@ TEXTS: dict[str, str] = {
 """Texts of the first steps to avoid a loss, by name."""
 
 OF_PAIR = _by_pair("step")
-"""Name of the first step, by state and cause; healthy states have none."""
+"""Name of the first step by state and cause, except for healthy states."""
 
 ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 BY_FACT: dict[FactKind, str] = {
@@ -82,8 +82,8 @@ def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None
 
 
 def advice(verdict: Verdict, pair: Pair | None = None) -> str:
-    """Return the first step to avoid a GPU's loss of time; empty for a healthy state. `pair` is the
-    state and cause of the loss, and defaults to the state and cause of the verdict."""
+    """Return the first step against a GPU's lost time, or an empty string for a healthy state.
+    `pair` is the state and cause of the loss, and defaults to those of the verdict."""
     pair = pair or verdict.pair
     if pair == (State.STARVED, Cause.PEER) and verdict.waits_for is not None:
         return peer_advice(f"GPU {verdict.waits_for.index}")

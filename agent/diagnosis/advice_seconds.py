@@ -1,4 +1,4 @@
-"""The advice that fits most of the time that a GPU lost in the last 15 minutes."""
+"""The advice that applied to most of the time that a GPU lost in the last 15 minutes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Time constant in seconds with which lost time decays, because the last second may not be typical;
-for example, a checkpoint reads data in its last second."""
+"""Time constant in seconds with which lost time decays, because the last second may not be typical.
+For example, a checkpoint reads data in its last second."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
@@ -23,7 +23,7 @@ def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
 
 @dataclass(slots=True)
 class AdviceSeconds:
-    """Seconds lost by the current processes, by state and cause, then by applicable advice."""
+    """Seconds lost by the current processes, by state and cause, and then by advice."""
 
     lost: defaultdict[Pair, defaultdict[str, float]] = field(default_factory=_no_time)
     _came: float | None = None  # when the current processes appeared

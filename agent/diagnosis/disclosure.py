@@ -35,11 +35,11 @@ NAMELESS = {
     metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
     for metric, names in PERSONAL.items()
 }
-"""Getters by metric name that replace personal labels with an empty label, added at the end."""
+"""Getters by metric name that empty the personal labels of a series, which come last."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without personal names: personal labels are empty, series that become
+    """Return a snapshot without personal names. Personal labels are empty, series that become
     identical are merged, and dgx_gpu_job_info and job shares are omitted."""
     readings = dict(snapshot.readings)
     for key in (key for key in readings if key.source in SOURCES):

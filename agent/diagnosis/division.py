@@ -40,13 +40,13 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""Reasons for low clocks, most serious first; the lost share belongs to the first that applies."""
+"""Reasons for low clocks, most serious first. Lost time is attributed to the first that applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Shares of a second, which sum to 1, and the facts that determined each share; `waits_for` is
-    the peer that the GPU waits for."""
+    """Shares of a second, which sum to 1, and the facts that determined each share. `waits_for` is
+    the peer for which the GPU waits."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Found] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class TimeSplit:
 
 
 def divide_second(e: Evidence) -> TimeSplit:
-    """Return the division of a GPU's second; the GPU's activity must be known."""
+    """Return the division of a GPU's second. The activity of the GPU must be known."""
     found = without_process(e)
     if found is None and (stands := hung(e)) is not None:  # false: waits for a rank on another host
         pair = HUNG if stands[0] else PEER
@@ -131,7 +131,7 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _pair(cause: Cause) -> Pair:
-    """Return the state of a GPU that is inactive for the given cause; a server without requests is
+    """Return the state of a GPU that is inactive for the given cause. A server without requests is
     idle, not starved."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
@@ -199,8 +199,8 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """Return the parts of the active share of a GPU that draws less power than a peer in lockstep;
-    None if the power readings do not show the parts."""
+    """Return the parts of the active share of a GPU that draws less power than a peer in lockstep,
+    or None if the power readings do not show the parts."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -225,15 +225,15 @@ def _by_power(e: Evidence) -> ActiveShares | None:
 
 
 def _together(e: Evidence, peer: Evidence) -> bool:
-    """Return whether two GPUs of a job run the same steps; true if NVLink is not readable."""
+    """Return whether two GPUs of a job run the same steps, or true if NVLink cannot be read."""
     if e.second.sent is None or peer.second.sent is None:
         return True
     return in_lock_step(e.second, peer.second)
 
 
 def host_copies(e: Evidence) -> Found:
-    """Return the evidence that copies between host and GPU saturate PCIe while the GPU does almost
-    no computation; empty if there is no such evidence."""
+    """Return evidence that copies between host and GPU saturate PCIe while the GPU does almost no
+    computation. The result is empty if there is no such evidence."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
@@ -262,9 +262,9 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 
 
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
-    """Return the evidence that a waiting GPU transfers data over InfiniBand in both directions, or
-    over PCIe to or from other GPUs. InfiniBand ports do not belong to a particular GPU; reads from
-    storage have only one direction and leave the GPU's engines idle."""
+    """Return evidence that a waiting GPU transfers data over InfiniBand in both directions, or over
+    PCIe to or from other GPUs. InfiniBand ports do not belong to a particular GPU. Reads from
+    storage have only one direction, and leave the GPU's engines idle."""
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:
         wire = e.fullest("pcie")

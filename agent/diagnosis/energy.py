@@ -18,7 +18,7 @@ _METRICS = declared_beside(__file__)
 STATE_JOULES = _METRICS["dgx_gpu_state_joules_total"]
 
 HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING, State.THROTTLED)
-"""States by ascending power draw: idle, spinning, and moving data; other states draw more."""
+"""States in ascending order of power draw. All states that are not listed draw more power."""
 
 
 def draws(pair: Pair | None) -> int:
@@ -29,7 +29,7 @@ def draws(pair: Pair | None) -> int:
 
 
 def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[Pair | None, float]:
-    """Return each state's share of the energy; states that draw little power are assigned the
+    """Return the share of the energy for each state. States that draw little power are assigned the
     lowest power samples."""
     sums = [0.0, *accumulate(sorted(watts))]
     whole = sum(seconds.values())

@@ -23,8 +23,8 @@ HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
 
 SPINNING_POWER = 0.35
-"""Fraction of the power limit below which a GPU at full utilization only spins (0.18 on an H200). A
-GPU that draws more power works, so a GPM reading of 0 is then invalid."""
+"""Fraction of the power limit below which a GPU at full utilization is only spinning (0.18 on an
+H200). If a GPU draws more power, it works, and a GPM reading of 0 is invalid."""
 
 NO_HISTORY = GpuHistory()
 
@@ -39,7 +39,7 @@ counts as requests. With 0.1 or 5 MB/s, the results for all recorded loads are t
 
 @dataclass(eq=False)
 class ProcessEvidence:
-    """Evidence about a GPU's processes and their children; None if unknown or not visible."""
+    """Evidence about a GPU's processes and their children. Values are None if they are unknown."""
 
     labels: tuple[str, ...]
     context: TickContext
@@ -52,11 +52,11 @@ class ProcessEvidence:
         return self.context.samples.mean(metric, *self.labels, seconds=SPAN) or 0.0
 
     def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
-        """Return the seconds per second that threads of a role are `doing` something, or 0."""
+        """Return the seconds per second for which threads of a role are in state `doing`, or 0."""
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
     def own(self, doing: str, seconds: float = SPAN) -> float:
-        """Return the same as `share`, summed over the threads that submit work to the GPU."""
+        """Return the result of `share`, summed over the roles that submit work to the GPU."""
         roles = "launching", "dispatching"
         return sum(self.share(role, doing, seconds=seconds) for role in roles)
 
@@ -67,7 +67,7 @@ class ProcessEvidence:
 
     @cached_property
     def launching(self) -> float | None:
-        """Number of cores that the launching threads use; None if the threads are not visible."""
+        """Number of cores that the launching threads use, or None if threads are not visible."""
         return self.rate(workload.THREADS, "launching", "running")
 
     @cached_property
@@ -77,8 +77,8 @@ class ProcessEvidence:
 
     @cached_property
     def at_rest(self) -> bool | None:
-        """Whether the processes do nothing: they use almost no CPU time, and no thread is in
-        uninterruptible sleep; None if they are not visible."""
+        """Whether the processes do nothing, or None if they are not visible. Processes do nothing
+        if they use almost no CPU time and no thread is in uninterruptible sleep."""
         rate = self.context.samples.rate
         known = [rate(workload.THREADS, *self.labels, one, "running") for one in workload.ROLES]
         return None if None in known else self._rests(sum(cores or 0.0 for cores in known))
@@ -145,19 +145,19 @@ class Evidence:
 
     @property
     def sm_underutilised(self) -> bool:
-        """Whether the GPU does almost no arithmetic; false if that is unknown."""
+        """Whether the GPU does almost no arithmetic. False if that is unknown."""
         limits = self.context.thresholds
         low = limits.sm_low if self.quality is SignalQuality.GPM else limits.power_low
         return self.work is not None and self.work < low
 
     @cached_property
     def mean_activity(self) -> float:
-        """Mean activity over the window, so that a load near the threshold keeps its verdict."""
+        """Mean activity over the window, so that the verdict is stable near a threshold."""
         return self.context.samples.mean(activity.ACTIVITY, *self.labels) or 0.0
 
     @property
     def looks_busy(self) -> bool:
-        """Whether the GPU is active almost all the time; it may only be spinning."""
+        """Whether the GPU is active almost all the time. It may only be spinning."""
         return self.mean_activity >= self.context.thresholds.busy
 
     @cached_property
@@ -235,7 +235,7 @@ class Evidence:
     @cached_property
     def by_links(self) -> ActiveShares:
         """Division of the active share. The other GPUs of the job are included only if NVLink has
-        carried data; otherwise, the GPUs may belong to different jobs of a sweep."""
+        carried data, because otherwise the GPUs may belong to different jobs of a sweep."""
         joined = self.peers if self.history.nvlink_seen else []
         return divide(self.second, {peer.gpu: peer.second for peer in joined})
 

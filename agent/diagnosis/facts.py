@@ -1,4 +1,4 @@
-"""Facts found by rules: facts that determine a verdict, and facts that could not be observed."""
+"""Facts found by rules, which determine a verdict, or which could not be observed."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "co
 """Units of figures."""
 
 Found = tuple[Fact, ...]
-"""Facts for a cause, most important first; empty if there are none."""
+"""Facts for a cause, most important first. Empty if there are no facts."""
 
 
 class FactKind(StrEnum):
@@ -56,10 +56,10 @@ class FactKind(StrEnum):
 
 
 def ratio(name: str, value: float, limit: float | None = None) -> Figure:
-    """Return a share (0-1) as a figure, together with the threshold used for comparison."""
+    """Return a share (0-1) as text, together with the threshold for the comparison."""
     return Figure(name, value, limit, RATIO)
 
 
 def traffic(name: str, share: float, limit: float) -> Figure:
-    """Return the traffic on a path in bytes per second, from the share of its limit."""
+    """Return the traffic on a path in bytes per second, from its ratio to the limit."""
     return Figure(name, share * limit, limit, RATE)

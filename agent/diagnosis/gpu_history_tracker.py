@@ -24,7 +24,7 @@ LOADED = 0.5
 POWER_STEP, this value is chosen, not measured, because no recorded GPU is throttled."""
 
 POWER_STEP = 0.05
-"""Width of the ranges in which power counts as similar, as a fraction of the power limit."""
+"""Width of the ranges in which power is considered similar, as a fraction of the power limit."""
 
 READINGS = 30
 """Number of 100 ms windows that determine the work level. Also the number of activity readings, a

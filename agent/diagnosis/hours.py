@@ -68,7 +68,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add the totals of another hour; if `named` is false, add them to the unowned row."""
+        """Add the totals of another hour. If `named` is false, add them to the unowned row."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)
@@ -219,7 +219,7 @@ class HourlySums:
     # The following runs on a separate thread.
 
     def _save(self) -> None:
-        """Write the due hours if the disk is free; hours that are not written remain due."""
+        """Write the due hours if the disk is free. Hours that are not written remain due."""
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
         kept: dict[int, bytes | None] = {**self._past}
@@ -264,14 +264,14 @@ STATE = Path("/var/lib/dgx-telemetry")
 
 
 def state_folder() -> Path | None:
-    """Return the state directory that systemd provides for the service; None if there is none."""
+    """Return the state directory provided by systemd for the service, or None if there is none."""
     named = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     return Path(named) if named else None
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
     """Return each owner's share of each GPU, by UUID, without GPUs that jobs share in unknown
-    proportions; empty if names are disabled."""
+    proportions. The result is empty if names are disabled."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
     for sample in reading.samples if reading else ():
@@ -291,7 +291,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
 def _owners(
     uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
 ) -> Mapping[Who, float]:
-    """Return each owner's share of a GPU; empty if jobs share the GPU in unknown proportions."""
+    """Return each owner's share of a GPU. Empty if jobs share the GPU in unknown proportions."""
     known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
     if not known:
         return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}
@@ -301,7 +301,7 @@ def _owners(
 
 
 def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
-    """Replace the files of the given hours; remove the files of hours without content."""
+    """Replace the files of the given hours. Hours without content have no file."""
     for hour, content in due.items():
         path = folder / f"hour-{hour}.json"
         try:

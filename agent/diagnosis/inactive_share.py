@@ -19,18 +19,18 @@ from agent.series import KEPT
 from agent.sources import host, workload
 
 DATA_RATE = 5e6
-"""Bytes per second above which traffic counts as data for the GPU. With MESSAGES instead, one more
-of 112 recorded GPUs is diagnosed correctly, but other traffic on a healthy host counts as data."""
+"""Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
+more of 112 recorded GPUs is diagnosed correctly, but other traffic counts as data."""
 
 COPY_RATE = 0.87
-"""Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With 1,
-one fewer of 112 recorded GPUs is diagnosed correctly."""
+"""Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With a
+ratio of 1, one fewer of 112 recorded GPUs is diagnosed correctly."""
 
 PAGEABLE_RATE = 8e9
 """Bytes per second at which a thread copies through its own buffer (7 to 12 GB/s on an H100)."""
 
 FRESH_RATE = 1.2e9
-"""Bytes per second at which a thread copies into newly allocated memory and does nothing else."""
+"""Bytes per second at which a thread copies into new memory without doing anything else."""
 
 MOSTLY = 0.5
 """Majority threshold: the minimum share of the inactive time that copies must explain, and the
@@ -39,7 +39,7 @@ minimum, one fewer of 112 recorded GPUs is diagnosed correctly, both with and wi
 
 
 class Share(NamedTuple):
-    """Part of a second in which the GPU was inactive because of a cause, and the evidence."""
+    """Part of a second in which the GPU was inactive for the same cause, and the evidence."""
 
     seconds: float
     facts: Found
@@ -49,7 +49,7 @@ Shares = dict[Cause, Share]
 
 
 def divide_inactive(e: Evidence) -> Shares:
-    """Return the inactive shares of the last seconds by cause; they sum to the inactive share."""
+    """Return the shares of the last seconds by cause, which sum to the inactive share."""
     activity, ran = e.second.activity, e.host.launching
     inactive = 1.0 - activity
     if ran is None:
@@ -117,7 +117,7 @@ def _by_thread(e: Evidence, thread: float, system: float) -> float:
 
 
 def _copied_back(e: Evidence) -> float:
-    """Return the bytes per second copied from the GPU, which may need zeroed memory."""
+    """Return the bytes per second of copies from the GPU. The kernel may zero memory for them."""
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     return max(0.0, sent - received / RECEIVED_BY_COPY) if launch_rate(e) is None else 0.0
 
@@ -158,8 +158,8 @@ def _has_ranks(e: Evidence) -> bool:
 
 
 def awaited(e: Evidence) -> Evidence | None:
-    """Return the GPU of the job that works longest while this GPU's process sleeps; None if no
-    other GPU works longer than this GPU."""
+    """Return the GPU of the job that works longest while the process of this GPU sleeps, or None if
+    no other GPU works longer than this GPU."""
     sleeps = (e.host.launching or 0.0) < MOSTLY
     if not _has_ranks(e) or (_polls(e) and not sleeps):
         return None
@@ -168,14 +168,14 @@ def awaited(e: Evidence) -> Evidence | None:
 
 
 def _works(e: Evidence) -> float:
-    """Return the share of time in which a GPU computes, or in which its launching threads run
-    longer than that or wait for files; collectives that spin for a peer do not count."""
+    """Return the share of time in which a GPU computes, or in which its launching threads run for
+    longer than that or wait for files. Collectives that spin for a peer do not count."""
     ran = max(0.0, (e.host.launching or 0.0) - e.second.activity)
     return min(1.0, e.second.activity - e.by_links.waiting + ran + _blocked(e))
 
 
 def no_requests(e: Evidence) -> Found:
-    """Return the evidence about a waiting server, which runs while it waits if it polls."""
+    """Return evidence about a waiting server, whose thread runs during the wait if it polls."""
     bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
     ran = e.host.launching or 0.0
     if ran - e.second.activity < MOSTLY:
@@ -251,7 +251,7 @@ def _disk(e: Evidence) -> Cause:
 
 
 def own_thread(e: Evidence) -> Found:
-    """Return the fact that a launching thread runs while its GPU is inactive."""
+    """Return the fact that a launching thread is running while its GPU is inactive."""
     cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
@@ -313,7 +313,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts about unexplained time; a process that became idle just now is not held."""
+    """Return the facts about unexplained time. A process that has just become idle is not held."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)
@@ -384,7 +384,7 @@ GPUs is diagnosed correctly, both with and without GPM."""
 
 def launch_rate(e: Evidence) -> float | None:
     """Return the number of kernels launched per second over the last seconds, excluding copies to
-    the GPU; None if PCIe traffic is not read, or if copies from the GPU hide the launches."""
+    the GPU, or None if PCIe traffic is not read, or if copies from the GPU hide the launches."""
     sent, received = e.pcie_rates
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None

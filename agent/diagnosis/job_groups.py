@@ -1,4 +1,4 @@
-"""The jobs in a tick: processes on GPUs, grouped by their data in /proc and by equal steps."""
+"""The jobs in a tick, which are groups of processes on GPUs, by /proc and by equal steps."""
 
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups, pids_by_gpu
 from agent.model import GpuKey
@@ -15,7 +15,7 @@ class JobGroups:
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
-        """Return the jobs in this tick; steps are compared only if /proc shows several jobs."""
+        """Return the jobs in this tick. Steps are compared only if /proc shows several jobs."""
         members = self._members(samples)
         found = groups(members)
         if len(found) < 2:
@@ -29,7 +29,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Return every process on a GPU, with earlier data if /proc no longer provides it."""
+        """Return every process on a GPU, with earlier data if /proc no longer shows it."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

@@ -58,8 +58,8 @@ def of(totals: Totals, name: str) -> dict[Pair, float]:
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """The record of a job, updated in every tick. Times are in seconds on the agent's monotonic
-    clock, except for `wall`, which is in seconds since the epoch."""
+    """The record of a job, which is updated in every tick. Times are in seconds on the agent's
+    monotonic clock, except for `wall`, which is in seconds since the epoch."""
 
     id: str
     group: JobGroup
@@ -71,7 +71,7 @@ class JobRecord:
     pulse: JobPulse = field(default_factory=JobPulse)
     advice: Mapping[Pair, str] = field(default_factory=dict)
     shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
-    """The job's share of each GPU that other jobs also use; None if the share is unknown."""
+    """The job's share of each GPU that other jobs also use, or None if the share is unknown."""
     slower: Slowdown | None = None
     _at: float = 0.0
     _wall: float = 0.0
@@ -88,7 +88,7 @@ class JobRecord:
         known: Set[int],
         totals: Mapping[str, Totals],
     ) -> None:
-        """Process a tick; `known` contains PIDs with data, and `totals` is by GPU UUID."""
+        """Process a tick. `known` contains PIDs with data, and `totals` is by GPU UUID."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -115,7 +115,7 @@ class JobRecord:
                 self.uses[uuid] = use
 
     def age(self, now: float) -> float:
-        """Return the seconds since the job's newest process started or, if unknown, was seen."""
+        """Return the seconds since the newest process of the job started or, else, was seen."""
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:

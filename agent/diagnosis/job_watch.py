@@ -75,7 +75,7 @@ class JobWatch:
         pulses: TickPulses,
         accounts: Mapping[str, GpuStateTime],
     ) -> frozenset[str]:
-        """Process a tick; return the UUIDs of GPUs whose job has a training job's rhythm."""
+        """Process a tick, and return the UUIDs of GPUs whose job has a training rhythm."""
         self._follow(groups, snapshot, samples)
         totals = self._totals(samples, pulses.of_gpus, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
@@ -125,7 +125,7 @@ class JobWatch:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """Add the jobs' shares of GPUs, seconds, and joules; jobs without a name are summed."""
+        """Add the jobs' shares of GPUs, seconds, and joules. Jobs without a name are summed."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)
@@ -144,7 +144,7 @@ class JobWatch:
             out.add(metric, value, *labels)
 
     def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
-        """Match this tick's groups with the known jobs; start new jobs, and end other jobs."""
+        """Match the groups in this tick with known jobs, and start new jobs or end old jobs."""
         left = {pid: record for record in self._records for pid in record.group.pids}
         following: list[JobRecord] = []
         for group in found:

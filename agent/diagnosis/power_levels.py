@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 FEWEST = 20
-"""Minimum number of samples needed to detect two levels; a twentieth of the samples at each end
-counts as outliers. With 60, the results for all recorded loads are the same."""
+"""Minimum number of samples needed to detect two levels. A twentieth of the samples at each end are
+outliers. With a minimum of 60, the results for all recorded loads are the same."""
 
 APART = 0.62
 """Maximum ratio of the lower level's mean to the upper level's mean for two distinct levels. The
@@ -34,9 +34,9 @@ class PowerLevels:
 
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
-    """Return the two levels that explain most of the variance; None if there are too few samples.
-    The cut is the mean of the two levels, and is moved until it no longer changes (one-dimensional
-    two-means clustering, starting from the 5th and 95th percentiles)."""
+    """Return the two levels that explain most of the variance, or None if there are too few
+    samples. The cut is the mean of the two levels, and is moved until it no longer changes
+    (one-dimensional two-means clustering, starting from the 5th and 95th percentiles)."""
     count = len(watts)
     if count < FEWEST:
         return None

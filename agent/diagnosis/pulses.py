@@ -69,13 +69,13 @@ class GpuPulse:
 
     @property
     def reason(self) -> NoPulse | None:
-        """Reason why there is no step time; None if there is a step time or no reading."""
+        """Reason why there is no step time, or None if there is a step time or no reading."""
         if self.reading is None:
             return None
         return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """Record the current processes on the GPU; new processes start a new pulse."""
+        """Record the current processes on the GPU. New processes start a new pulse."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
@@ -143,7 +143,7 @@ class GpuPulses:
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
     ) -> TickPulses:
-        """Process the samples of a tick; return the pulses of all GPUs and jobs."""
+        """Process the samples of a tick, and return the pulses of all GPUs and jobs."""
         pids: dict[str, set[str]] = {}
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)
@@ -190,7 +190,7 @@ class GpuPulses:
         return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
-        """Return the reason why a GPU with a process has no step time; None if it has one."""
+        """Return the reason why a GPU with a process has no step time, or None if it has one."""
         if one.reading is None:
             return REASONS[NoPulse.NOT_ENOUGH]
         if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):

@@ -10,15 +10,15 @@ from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
 """Seconds over which the largest share is determined, and for which every GPU of a job must wait
-before the job counts as hung. This value and the next two are chosen, not measured; they affect
+before the job counts as hung. This value and the next two were chosen, not measured. They affect
 when a state is shown, but not the number of seconds counted."""
 
 LEADS_AFTER = 3.0
 """Seconds for which a pair must have the largest share before it is shown as the leader."""
 
 BRIDGED = 60.0
-"""Maximum duration in seconds of missing data or of an interruption of a hang across which a state
-continues if it is the same before and after."""
+"""Maximum duration in seconds of missing data, or of an interruption of a hang. A state continues
+across it if the states before and after it are the same."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
@@ -45,7 +45,7 @@ class SecondsByState:
     leader: Pair | None = None
     since: float = 0.0  # time at which the leader began to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)
-    """Shares above 0 over the last ten seconds, by state and cause; empty if unknown."""
+    """Shares above 0 over the last ten seconds, by state and cause. Empty if unknown."""
 
     gaps: float = 0.0  # seconds after `since` in which the leader did not lead
     _before: Lead | None = None  # the previous leader

@@ -1,4 +1,4 @@
-"""Configurable thresholds of verdicts; a threshold used by a single file is defined there."""
+"""Configurable thresholds of verdicts. A threshold for a single file is defined in that file."""
 
 from typing import Annotated
 
@@ -11,8 +11,8 @@ Wait = Annotated[float, Meta(ge=1, le=86_400, description="a number of seconds f
 
 
 class Thresholds(Section, frozen=True):
-    """Thresholds of verdicts. Shares are fractions (0-1) of time or of a limit; the defaults come
-    from labelled loads on H100."""
+    """Thresholds of verdicts. Shares are fractions (0-1) of time or of a limit. The default values
+    were derived from labelled loads on H100."""
 
     table = "diagnosis"
     retired = (

@@ -72,7 +72,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """Return the host's or a GPU's paths of a kind with known traffic, fullest first."""
+        """Return the data paths of the host or a GPU with known traffic, fullest first."""
         return self._wires.get((path, gpu), [])
 
     @cached_property
@@ -93,7 +93,7 @@ class TickContext:
 
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
-        """The GPUs that work on the same job as each GPU, including that GPU, by GPU."""
+        """The GPUs that work on the same job as a GPU, including the GPU itself, by GPU."""
         found: dict[GpuKey, frozenset[GpuKey]] = {}
         for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:
@@ -142,8 +142,8 @@ class TickContext:
 
     @cached_property
     def sends_abroad(self) -> bool:
-        """Whether a port or NIC of the host carries traffic in both directions, as collectives do;
-        logs, metrics, and data requests stay below the threshold."""
+        """Whether a port or NIC of the host carries traffic in both directions, as in collectives.
+        Logs, metrics, and data requests are below the threshold."""
         ways: dict[tuple[str, str], list[float]] = {}
         for path in ("infiniband", "network"):
             for wire in self.path_usage(path):
@@ -157,7 +157,7 @@ class TickContext:
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
         """Return the busiest uplink, in the given direction, of a PCIe switch that this GPU shares
-        with other GPUs; None if it shares none."""
+        with other GPUs, or None if it shares none."""
         below: dict[tuple[str, float], list[GpuKey]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))

@@ -54,8 +54,8 @@ def condition(text: str, records: Records = lambda _: None) -> Condition:
 
 
 class _Match(NamedTuple):
-    """The labels by which the rows of two operands are matched: `on`, or all labels except
-    `ignoring`. The labels in `copied` come from the right operand."""
+    """The labels by which rows of two operands are matched: the labels in `on`, or all labels
+    except those in `ignoring`. The labels in `copied` come from the right operand."""
 
     on: tuple[str, ...] | None = None
     ignoring: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
 BINDING = {
     sign: strength for strength, signs in enumerate(WEAKEST_FIRST, 1) for sign in signs.split()
 }
-"""Precedence of each operator; operators with higher numbers bind more tightly."""
+"""Precedence of each operator. An operator with a higher number binds more tightly."""
 
 AGGREGATIONS: Mapping[str, Callable[[list[float]], float]] = {
     "sum": sum,
@@ -135,14 +135,14 @@ class _Parser:
         self.records = records
 
     def take(self, wanted: str | None = None) -> str:
-        """Take the next token; raise ConditionError if it is not `wanted`."""
+        """Take the next token. Raise ConditionError if it is not `wanted`."""
         found: str = self.tokens.pop(0) if self.tokens else ""
         if wanted is not None and found != wanted:
             raise ConditionError(f"{found or 'the end'!r} in the place of {wanted or 'the end'!r}")
         return found
 
     def taken(self, *wanted: str) -> str:
-        """Take the next token if it is in `wanted`; otherwise return an empty string."""
+        """Take the next token if it is in `wanted`. Otherwise, return an empty string."""
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
 
     def names(self) -> tuple[str, ...]:
@@ -222,7 +222,7 @@ class _Parser:
         return self.take()
 
     def selector(self, name: str, function: str = "") -> Condition:
-        """Parse a selector of a metric or recording rule; with `function`, it includes a range."""
+        """Parse a selector of a metric or recording rule. With `function`, it includes a range."""
         matchers = []
         if self.taken("{"):
             while not self.taken("}"):
@@ -241,7 +241,7 @@ class _Parser:
 def _series(
     name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
 ) -> Condition:
-    """Return a condition for the matching series of a metric; rows are built once per pass."""
+    """Return a condition for the matching series of a metric. Rows are built once per pass."""
     metric, labels = METRICS[name], METRICS[name].labels
     for label, *_ in matchers:
         if label not in labels:
@@ -272,7 +272,7 @@ def _constant(number: float) -> Condition:
 
 @cache
 def matching(how: str, word: str) -> Callable[[str], bool]:
-    """Return a function that checks a label value, like a Prometheus or Alertmanager matcher."""
+    """Return a function that checks a label value in the same way as a Prometheus matcher."""
     if how in ("=", "!="):
         return lambda value: (value == word) is (how == "=")
     pattern = re.compile(word)

@@ -124,7 +124,7 @@ def _scaled(fault: Fault, scale: float) -> Fault:
 
 
 class _Conditions:
-    """The parsed conditions of findings and recording rules; each condition is parsed once."""
+    """The parsed conditions of findings and recording rules, each of which is parsed only once."""
 
     def __init__(self, records: Mapping[str, Recording]) -> None:
         self._records = records
@@ -151,7 +151,7 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind and the content of each table in a file, with names replaced; tables in blocks
+    """Yield the kind and the content of each table in a file, with names replaced. Tables in blocks
     come first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):

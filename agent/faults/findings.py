@@ -51,7 +51,7 @@ class Search:
 def findings(
     snapshot: Snapshot, spec: SystemSpec | None = None, thresholds: AlertThresholds = USUAL
 ) -> list[Finding]:
-    """Return all faults found in a snapshot, most serious first; `spec` is the data sheet."""
+    """Return all faults found in a snapshot, most serious first. `spec` is the data sheet."""
     return Search().findings(snapshot, spec, thresholds)
 
 

@@ -18,7 +18,7 @@ HARMFUL = {
     "power_brake": "power brake",
     "hardware_slowdown": SLOWDOWN,
 }
-"""Throttle reasons that need attention; a power cap on its own is normal."""
+"""Throttle reasons that need attention. A power cap is normal if it is the only reason."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 """Reasons for absent values that indicate a GPU fault, most serious first."""
@@ -34,7 +34,7 @@ def of_silent(absence: Absence) -> bool:
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs with absent values, unless the driver hangs, which is another finding."""
+    """Yield the GPUs with absent values, unless the driver hangs, which has its own finding."""
     if machine.has("driver_hangs"):
         return
     found: dict[GpuKey, list[Absence]] = {}

@@ -13,7 +13,7 @@ from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
-    """An Alertmanager rule: source alerts hide target alerts if all `equal` labels match."""
+    """An Alertmanager rule: a source alert hides a target alert if all `equal` labels match."""
 
     source_matchers: tuple[str, ...]
     target_matchers: tuple[str, ...]
@@ -29,7 +29,7 @@ OF_ALL, OF_FINDINGS = (
     tuple(Inhibition.of(HiddenBy.parsed(one["by"]), tuple(one["hidden"])) for one in _TABLES[name])
     for name in ("of_all", "of_findings")
 )
-"""Inhibitions by faults of whole nodes and GPUs, and inhibitions for findings without an alert."""
+"""Inhibitions by faults of whole nodes or GPUs, and inhibitions of findings without an alert."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:

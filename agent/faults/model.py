@@ -50,7 +50,7 @@ class Look:
 
 
 class Seen(NamedTuple):
-    """An instance of a fault; `severity` is set only if it differs between instances."""
+    """An instance of a fault. `severity` is set only if it differs between instances."""
 
     gpu: GpuKey | None = None
     device: str = ""

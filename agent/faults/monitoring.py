@@ -28,7 +28,7 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the sources that are down; without a driver, NVML is not included."""
+    """Yield the sources that are down. Without a driver, NVML is not included."""
     if machine.has("driver_hangs"):
         return
     gpus = machine.samples.absence(system.GPUS)
@@ -65,7 +65,7 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the time until the certificate expires, if it is short, or the time since then."""
+    """Yield the time until the certificate expires, if it expires soon, or the time since then."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall

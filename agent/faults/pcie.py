@@ -10,12 +10,12 @@ from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, pcie
 
 LOW_CLOCK = 0.3
-"""Fraction of the maximum SM clock below which a GPU counts as idle; thermal and power throttling
+"""Fraction of the maximum SM clock below which a GPU counts as idle. Thermal and power throttling
 reduce clocks by less than that."""
 
 AT_ONCE = 1.0
-"""Maximum number of seconds by which a generation reading may be older than the load, because an
-older reading may have been taken while the GPU was idle."""
+"""Maximum age in seconds of a generation reading at the time of the load. An older reading may have
+been taken while the GPU was idle."""
 
 
 def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
@@ -34,8 +34,8 @@ def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float) -> float | None:
-    """Return the last time at which the GPU computed or saturated its slower link; None if the GPU
-    is idle or its load is unknown."""
+    """Return the last time at which the GPU computed or saturated the slower of its links, or None
+    if the GPU is idle or its load is unknown."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
     low = clock is not None and most is not None and clock < LOW_CLOCK * most

@@ -1,4 +1,4 @@
-"""The place of an alert: the start of its summary, and the dashboard that the alert links to."""
+"""The place of an alert: the start of its summary, and the dashboard to which the alert links."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -16,7 +16,7 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """A kind of place: its name, composed of alert labels, and its dashboard path in Grafana."""
+    """A kind of place. It has a name, composed of alert labels, and a dashboard path in Grafana."""
 
     text: str
     board: str

@@ -13,14 +13,14 @@ UP = f'up{{job="{JOB}"}}'
 """Selector for the Prometheus metric that is 1 if the last scrape succeeded."""
 
 REMEMBERED = "1d"
-"""How long rules remember GPUs without a driver, and past events."""
+"""Time for which rules remember GPUs without a driver, and past events."""
 
 SPAN_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
 
 
 def seconds(span: str) -> float:
-    """Return a duration in seconds, for example 900 for 15m; raise ValueError if it is invalid."""
+    """Return a duration in seconds, for example 900 for 15m. Raise ValueError if it is invalid."""
     found = SPAN.fullmatch(span)
     if found is None:
         raise ValueError(span)
@@ -79,7 +79,7 @@ value is held if the alert has no `for`."""
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
     """Return a PromQL expression in which instant values are held, for an alert with a `for` of
-    `hold` seconds. If held for less than HELD, a value that is not stale counts at any age."""
+    `hold` seconds. If `hold` is less than HELD, a value that is not stale counts at any age."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"
@@ -87,7 +87,7 @@ def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
 
 
 class Recording(NamedTuple):
-    """A recording rule; `record` has the form level:metric:operations. If `held` is true, instant
+    """A recording rule. `record` has the form level:metric:operations. If `held` is true, instant
     values are held across failed scrapes. If `here` is set, the agent evaluates `here` instead of
     `expr`."""
 

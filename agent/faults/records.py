@@ -28,7 +28,7 @@ SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m",
 SHARED_TENSOR_RECORD = recorded(
     "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m", *OF_JOB
 )
-"""Recording rules for shared GPUs; the recording rules above exclude the time of shared GPUs."""
+"""Recording rules for shared GPUs, whose time the recording rules above exclude."""
 GPU_LOST = recorded(
     "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
 )
@@ -40,7 +40,7 @@ REPORT_EVERY = "5m"
 """Window and evaluation interval of the recording rules for reports."""
 
 BUSY_DISK = 0.9
-"""Share of time with requests in flight from which a disk without a known limit counts as full."""
+"""Share of time with requests in flight above which a disk without a known limit is full."""
 
 
 def events(

@@ -1,8 +1,6 @@
-"""Alert thresholds, and the parameters of a rule set. Every threshold is defined once, in this
-file, with its source, and can be configured.
-
-Durations use the Prometheus format (15m, 1h). A window covers at least four scrapes of 15 s, so a
-missed scrape changes nothing.
+"""Alert thresholds, and the parameters of a rule set. Every threshold is configurable, and is
+defined once, in this file, with its source. Durations use the Prometheus format (15m, 1h). A window
+covers at least four scrapes of 15 s, so that a missed scrape has no effect.
 """
 
 import re
@@ -143,7 +141,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertPatches(Section, frozen=True):
-    """Changes by alert name; they do not affect the findings of `check` and the page."""
+    """Changes by alert name, which do not affect the findings of `check` and the page."""
 
     table = "alerts"
     subtables: ClassVar[str] = "patches"
@@ -167,8 +165,8 @@ class AlertPatches(Section, frozen=True):
 
 
 class RuleParameters(NamedTuple):
-    """Thresholds, and the factor that every range and `for` is multiplied by: 1 for users, and less
-    for a stack that is tested with a faster clock."""
+    """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, and
+    less for a stack that is tested with a faster clock."""
 
     thresholds: AlertThresholds
     scale: float = 1.0

@@ -1,4 +1,4 @@
-"""Faults of waiting GPUs: the main cause of waiting, and the GPU that other GPUs wait for."""
+"""Faults of waiting GPUs: the main cause of waiting, and the GPU for which other GPUs wait."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from agent.sources import gpu
 
 
 def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs whose share of waiting reaches the bound, with the main cause of each."""
+    """Yield the GPUs whose share of waiting reaches the bound, and the main cause for each GPU."""
     assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
     for labels, share in fault.rows(machine.samples):
@@ -28,7 +28,7 @@ def cure(finding: Finding) -> str:
 
 
 def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that other GPUs of this machine wait for, with the number of these GPUs."""
+    """Yield the GPUs for which other GPUs of this machine wait, with the number of these GPUs."""
     assert fault.finding
     counts: dict[str, int] = {}
     for labels, share in fault.rows(machine.samples):

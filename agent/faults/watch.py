@@ -21,11 +21,11 @@ from agent.specs.sheets import SystemSpec
 
 LOOK_EVERY, READER_EVERY = 15.0, 5.0
 """Seconds between two evaluations of all faults: the evaluation interval of Prometheus, and the
-shorter interval used while clients request the status."""
+shorter interval that is used while clients request the status."""
 
 BRIDGED = 60.0
-"""Maximum gap in seconds between two occurrences of the same fault, minimum duration of a state to
-be an event, and time after startup within which every read runs for the first time."""
+"""Maximum gap in seconds between two occurrences of the same fault, minimum duration of a state
+that becomes an event, and time after startup within which every read runs for the first time."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 """Maximum age in seconds and maximum number of the retained events."""
@@ -37,11 +37,11 @@ OF_LATE = 900.0
 """Seconds for which a fault of a kind in EVENTS remains active after its last event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Fault kinds for late or failed reads. A single late read resolves by itself: it is no event."""
+"""Fault kinds for late or failed reads. A single late read resolves on its own."""
 
 LATE_READ_SECONDS = 30.0
-"""Seconds within which a late read may still succeed. After that, it is a fault, even before the
-hold time of its alert has passed, so that no job is placed on the node."""
+"""Seconds within which a late read may still succeed. After that, it is a fault even if its alert
+does not fire yet, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
 """Faults that put job results in doubt, which are listed first within their severity."""
@@ -71,7 +71,7 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """The current severity, which is info as long as a read is only late; the alert has its own
+        """Current severity, which is info as long as a read is only late. The alert has its own
         severity."""
         return Severity.INFO if self.late else self.finding.severity
 
@@ -85,7 +85,7 @@ class ActiveFault:
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
     """A fault, or a GPU state that loses time, from its start to its end (agent clock, s). `since`
-    is None if it was present at agent startup; `until` is None while it continues."""
+    is None if it was present when the agent started. `until` is None while it continues."""
 
     id: str
     severity: Severity
@@ -128,7 +128,7 @@ class FaultWatch:
         return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Evaluate every fault on a snapshot that includes health and reports, once."""
+        """Evaluate every fault once, on a snapshot that includes health and reports."""
         at = snapshot.at
         if self.looked == at:
             return
@@ -262,7 +262,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
 
 
 def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
-    """Yield the ID of a fault and of the faults that hide it, each hidden by the next."""
+    """Yield the ID of a fault, and then of the faults that hide it, each hidden by the next."""
     while name:
         yield name
         name = hider.get(name, "")

@@ -30,7 +30,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """A metric that a condition needs; `window` is in seconds, or 0 for the latest value."""
+    """A metric that a condition needs. `window` is in seconds, or 0 for the latest value."""
 
     metric: Metric
     window: float = 0.0
@@ -83,7 +83,7 @@ class _Ring:
 
 @dataclass(slots=True)
 class _Window:
-    """All series of a metric, each summed in buckets of the same width."""
+    """All series of a metric, which are summed in buckets of the same width."""
 
     metric: Metric
     counted: Counted
@@ -191,7 +191,7 @@ class FaultSamples(SampleStore):
 
     def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
         """Return the result of `found`, which is called again only if the inputs in `asks` may have
-        changed; without `asks`, `found` is called every time."""
+        changed. Without `asks`, `found` is called every time."""
         if not asks:
             return found()
         version = tuple(map(self._version, asks))
@@ -208,7 +208,7 @@ class FaultSamples(SampleStore):
         return known
 
     def forget(self, *, answers: bool = False) -> None:
-        """Drop the results of a pass; drop all results if `answers` is true (new thresholds)."""
+        """Drop the results of a pass. If `answers` is true (new thresholds), drop all results."""
         self._of_look.clear()
         if answers:
             self._answers.clear()

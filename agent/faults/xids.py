@@ -141,8 +141,8 @@ def first_step(finding: Finding) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yield the catalogue as a Markdown table for the runbook: a line per code in ascending order,
-    and a last line for codes that NVIDIA does not use."""
+    """Yield the catalogue as a Markdown table for the runbook. The table has a line per code, in
+    ascending order, and a last line for codes that NVIDIA does not use."""
     yield "| XID | name | severity | first step | GPUs |"
     yield "|---|---|---|---|---|"
     for m in sorted(catalogue().values(), key=lambda m: m.code):

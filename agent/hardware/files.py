@@ -119,8 +119,8 @@ def read_int(files: FileTree, path: str) -> int:
 
 
 def whole(text: str, digits: int = 20) -> int | None:
-    """Return the number in a string that consists of at most `digits` decimal digits; None for any
-    other string. The check is necessary because Python refuses to parse thousands of digits and
+    """Return the number in a string that consists of at most `digits` decimal digits, or None for
+    any other string. The check is necessary because Python refuses to parse thousands of digits and
     accepts superscript digits."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 

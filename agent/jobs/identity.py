@@ -116,7 +116,7 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
-    """Return the rank of a process in its job, from its environment; None if unknown."""
+    """Return the rank of a process in its job, from its environment, or None if unknown."""
     names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
     known = (whole(environment.get(name, ""), 9) for name in names)
     return next((number for number in known if number is not None), None)

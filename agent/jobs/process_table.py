@@ -104,7 +104,7 @@ class ProcessTable:
             self._keys = identity.keys({pid: member.group_keys for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
-        """Return a known process; None if it is hidden or its look-up has not finished."""
+        """Return a known process, or None if it is hidden or its look-up has not finished."""
         found = self._met.get(pid)
         return found if isinstance(found, TrackedProcess) and found.job else None
 
@@ -113,11 +113,11 @@ class ProcessTable:
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
-        """Return the reason why a process in `pids` is not visible; None if all are visible."""
+        """Return the reason why a process in `pids` is not visible, or None if all are visible."""
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
-        """Return the seconds since the last process in `pids` arrived; None if unknown."""
+        """Return the seconds since the last process in `pids` arrived, or None if unknown."""
         met = [self._met.get(pid) for pid in pids]
         arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None

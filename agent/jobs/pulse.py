@@ -225,7 +225,7 @@ class Pulse:
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:
-    """Return the period on which most windows agree; None if too few agree."""
+    """Return the period on which most windows agree, or None if too few agree."""
     best: list[Period] = []
     for one in windows:
         like = (other for other in windows if other.resolved == one.resolved)

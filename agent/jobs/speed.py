@@ -21,7 +21,7 @@ class JobSpeed:
 
     def __init__(self, now: float) -> None:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
-        """Steps per second in each interval of ten seconds, oldest first; None if no rhythm."""
+        """Steps per second in each interval of ten seconds, oldest first, or None if no rhythm."""
         self._end = now + BIN
         self._seen = self._steps = 0.0  # s with a rhythm, and number of steps, in this bin
         self._all_seen = self._all_steps = self._all = 0.0
@@ -30,7 +30,7 @@ class JobSpeed:
 
     @property
     def mean(self) -> float | None:
-        """Steps per second since a rhythm was first detected; None if there was no rhythm for so
+        """Steps per second since a rhythm was first detected, or None if there was no rhythm for so
         long that pauses may hide a slower speed."""
         known = self._all_seen and self._all_seen >= (1 - SLOWER) * self._all
         return self._all_steps / self._all_seen if known else None
@@ -43,7 +43,7 @@ class JobSpeed:
         return 1 / median(self._first_hour) if known else None
 
     def take(self, now: float, seconds: float, step: float | None) -> None:
-        """Add `seconds` that end at `now`, with a step time; None if no rhythm is detected."""
+        """Add `seconds` that end at `now`, with a step time, or None if no rhythm is detected."""
         if step:
             self._first = now if self._first is None else self._first
             self._seen, self._steps = self._seen + seconds, self._steps + seconds / step

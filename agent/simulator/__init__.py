@@ -19,7 +19,7 @@ from agent.simulator.nvml import SimulatedNvml
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
-"""Single faults, which a plus sign combines with a scenario and with other faults."""
+"""Single faults, which can be combined with a scenario and with each other by plus signs."""
 
 
 class SimulationError(BadInput):
@@ -36,7 +36,7 @@ class Simulation:
 
 
 class SimulatedSystem(Machine):
-    """A simulated machine with both of the agent's interfaces to it, NVML and the host."""
+    """A simulated machine, with the two interfaces that the agent uses: NVML and the host."""
 
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
@@ -61,7 +61,7 @@ def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
 
 
 def parse(spec: str) -> Simulation:
-    """Parse `SYSTEM[@DRIVER][:SCENARIO]`; raise SimulationError if it cannot be simulated."""
+    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if it cannot be simulated."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
     if name not in models.ALL:

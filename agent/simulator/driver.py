@@ -69,7 +69,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Make an NVML function return `code`, on one GPU or on all; None restores it."""
+        """Make an NVML function return `code`, on one GPU or on all GPUs. None restores it."""
         if code is None:
             self.failures.pop((function, index), None)
         else:
@@ -204,7 +204,7 @@ def pointer_to(address: int, kind: Any) -> Any:
 
 
 def address_of(pointer: Any) -> int:
-    """Return the address of an opaque pointer; 0 if the argument is not a pointer."""
+    """Return the address of an opaque pointer, or 0 if the argument is not a pointer."""
     if isinstance(pointer, POINTERS):  # because `cast` is six times slower
         return int.from_bytes(pointer, sys.byteorder)
     try:

@@ -1,7 +1,6 @@
-"""Numbered counters: `nvmlDeviceGetFieldValues` and GPM.
-
-nvml.toml lists the IDs that the agent queries, with their values; other IDs are not supported. GPM
-samples are copies of the counters, and GPM metrics are counter increases divided by time.
+"""Numbered counters: `nvmlDeviceGetFieldValues` and GPM. nvml.toml contains the IDs that the agent
+queries, with their values. Other IDs are not supported. GPM samples are copies of the counters, and
+GPM metrics are counter increases divided by time.
 """
 
 import math
@@ -120,7 +119,7 @@ METRICS: dict[int, Callable[[Shares], float]] = {
     60: _links("rx"),
     61: _links("tx"),
 }
-"""Functions that compute metrics from mean counter rates, by metric ID; other IDs are refused."""
+"""Functions that compute metrics from mean counter rates, by metric ID. Other IDs are refused."""
 
 
 def _alloc(nvml: Any) -> Any:
@@ -146,8 +145,8 @@ def _get(nvml: Any, gpu: SimulatedGpu, sample: Any) -> Any:
 
 
 def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
-    """Take a sample of a GPU instance. An instance with a process is as active as the whole GPU; an
-    instance without a process is idle."""
+    """Take a sample of a GPU instance. An instance with a process is as active as the whole GPU,
+    and an instance without a process is idle."""
     found = next((one for one in instances(gpu) if one.profile.number == number), None)
     if found is None:
         refuse(driver.INVALID_ARGUMENT)

@@ -41,7 +41,7 @@ class NodePlan:
 
     @property
     def address(self) -> str:
-        """A loopback address; all addresses in 127.0.0.0/8 belong to this machine."""
+        """A loopback address. All addresses in 127.0.0.0/8 belong to this machine."""
         return f"127.124.{self.number // 250}.{self.number % 250 + 1}"
 
 

@@ -1,4 +1,4 @@
-"""The NVML getters of a simulated GPU; each getter has a row in nvml.toml."""
+"""The NVML getters of a simulated GPU, each of which has a row in nvml.toml."""
 
 from collections.abc import Callable
 from functools import partial
@@ -150,7 +150,7 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
     """Return the PCI address of the device at the remote end of a link. For an NVSwitch, all bits
-    are set; for a link that is down, the call is not supported."""
+    are set. For a link that is down, the call is not supported."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus)

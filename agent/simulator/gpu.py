@@ -14,8 +14,8 @@ from agent.simulator.models import ADA, BLACKWELL, HOPPER, PCIE_LANE, VOLTA, Gpu
 
 @dataclass(slots=True)
 class SimulatedLink:
-    """An NVLink of a GPU. `peer` and `peer_link` are the remote GPU and its link; both are None if
-    the link ends at an NVSwitch."""
+    """An NVLink of a GPU. `peer` and `peer_link` are the remote GPU and its link, or None if the
+    link ends at an NVSwitch."""
 
     number: int
     peer: int | None = None
@@ -25,8 +25,8 @@ class SimulatedLink:
 
 
 def wire(system: SystemModel) -> list[list[SimulatedLink]]:
-    """Return the links of every GPU, ordered by link number; GPUs without NVLink have empty
-    lists."""
+    """Return the links of every GPU, in the order of link numbers. The list is empty for a GPU
+    without NVLink."""
     model = system.model.links
     switched = model.number if model and system.switched else 0
     links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
@@ -60,7 +60,7 @@ USAGE_UPDATE = 0.1  # s
 
 
 class BufferModel(NamedTuple):
-    """A sample buffer: its length in samples and its sampling interval in seconds."""
+    """A sample buffer, with its length in samples and its sampling interval in seconds."""
 
     length: int
     every: float
@@ -84,7 +84,7 @@ class SampleBuffers:
         self.speed = 1.0  # clock speed; buffers grow with it to span the same wall-clock time
 
     def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
-        """Return the samples (time, percent) after `seen`; each is a mean over 0.2 s."""
+        """Return the samples (time, percent) after `seen`. Each sample is a mean over 0.2 s."""
         return (
             (at, self.percent("utilisation", at)) for at in self._moments(UTILISATION, now, seen)
         )
@@ -156,7 +156,7 @@ COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller",
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
-    """A process on the GPU, as listed by the driver; memory is in bytes. If `draws` is true, the
+    """A process on the GPU, as listed by the driver. Memory is in bytes. If `draws` is true, the
     process only renders graphics. Processes share GPU time in proportion to `turns`."""
 
     pid: int

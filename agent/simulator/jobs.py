@@ -1,4 +1,4 @@
-"""The processes on the host: a launcher, and per GPU either a trainer with loaders or a server."""
+"""The processes on the host: a launcher, and either a trainer with loaders or a server per GPU."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -137,8 +137,8 @@ class SimulatedJobs:
         *,
         leads: bool = False,
     ) -> SimulatedProcess:
-        """Start a process. `threads` contains thread names; an empty name means the process name.
-        If `leads` is true, the process starts a new session, like a torchelastic rank."""
+        """Start a process. `threads` contains thread names; an empty name stands for the process
+        name. If `leads` is true, the process starts a new session, like a torchelastic rank."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

@@ -84,8 +84,8 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of GPUs by index (the last item also applies to all GPUs with a higher index), of
-    their job, and of the host, and the duration in `seconds`."""
+    """The work of each GPU, of the GPUs' job, and of the host, and the duration in `seconds`. The
+    last GPU in the list also stands for all GPUs with a higher index."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()

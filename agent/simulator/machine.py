@@ -14,7 +14,7 @@ from agent.simulator.state import MachineState
 
 class Machine(MachineState):
     """A machine on which a scenario runs. Every query advances the machine to the current clock
-    time. Counters need no updates, so only scenarios and faults are applied at that point."""
+    time. Counters need no updates, so only scenarios and faults are applied."""
 
     def __init__(self, system: SystemModel, driver: str, scenario: str, clock: Clock) -> None:
         super().__init__(system, driver)

@@ -1,4 +1,4 @@
-"""Counters that grow at known rates or in steps, so they are exact at any time without updates."""
+"""Counters that grow at known rates or in steps, and are therefore always exact without updates."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ def noise(number: int, series: int = 0) -> float:
 
 
 class CounterMeter:
-    """Totals by name; since the last `flow`, each total grows at a constant rate per second."""
+    """Totals by name. Since the last `flow`, each total grows at a constant rate per second."""
 
     def __init__(self) -> None:
         self.totals: dict[str, float] = {}
@@ -107,7 +107,7 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Jitter of a step; cached because the GPUs of a job and repeated reads use the same steps."""
+"""Jitter of a step, cached because all GPUs of a job and repeated reads use the same steps."""
 
 
 class _Span(NamedTuple):
@@ -138,7 +138,7 @@ class StepMeter:
         self._spans.append(_Span(now, base, steady, steps, origin))
 
     def read(self, name: str, at: float) -> float:
-        """Return the total of `name` at time `at`, up to 20 s ago; 0 if the name is unknown. The
+        """Return the total of `name` at time `at`, up to 20 s ago, or 0 if the name is unknown. The
         first rates also apply to earlier times."""
         return self.read_all((name,), at)[0]
 

@@ -1,9 +1,8 @@
-"""MIG: a GPU with three instances that have their own processes and support few functions.
-
-`driver` defines the calls that are refused for the whole GPU in MIG mode. Only root can read the
-memory and processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
-nvmlDeviceGetComputeRunningProcesses; nvidia-smi 535 reports N/A to other users, NVIDIA/DCGM issue
-152). Instance numbers and shares are based on
+"""MIG: a GPU with three instances that have their own processes and support few functions. `driver`
+defines the calls that are refused for the whole GPU in MIG mode. Only root can read the memory and
+processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
+nvmlDeviceGetComputeRunningProcesses). For other users, nvidia-smi 535 reports N/A (NVIDIA/DCGM
+issue 152). Instance numbers and shares are based on
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
 """
 
@@ -19,7 +18,7 @@ from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
 FIRST_HANDLE = HANDLES + 0x8000
-"""Address of the first MIG device handle; seven handles are reserved for each GPU."""
+"""Address of the first MIG device handle. Seven handles are reserved for each GPU."""
 
 MOST_INSTANCES = 7
 GIB = 1 << 30
@@ -92,7 +91,7 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 def instance_behind(
     nvml: Any, function: str, since: Driver, handle: Any
 ) -> SimulatedInstance | None:
-    """Return the instance that a handle refers to; None if it is not a MIG device handle."""
+    """Return the instance that a handle refers to, or None if it is not a MIG device handle."""
     address = address_of(handle)
     index, place = divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     if address < FIRST_HANDLE or index >= len(nvml.machine.gpus):

@@ -1,5 +1,5 @@
 """The simulated GPUs and systems, each defined by a file in `gpus/` or `systems/`. This module does
-not use the agent's specs, because they are tested against its values."""
+not use the agent's specs, because these are tested against its values."""
 
 import tomllib
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class ClockModel(Struct, frozen=True):
 
 
 class TemperatureThresholds(Struct, frozen=True):
-    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`; None if not supported."""
+    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`, or None if not supported."""
 
     shutdown: int
     slowdown: int
@@ -69,7 +69,7 @@ class GpuModel(Struct, frozen=True):
 
     @property
     def fan(self) -> bool:
-        """Whether the board has a fan; the chassis cools data center boards."""
+        """Whether the board has a fan. Data center boards are cooled by the chassis."""
         return not (self.datacentre or self.shared_memory)
 
     @property
@@ -113,7 +113,7 @@ class ArrayModel(NamedTuple):
 
 
 class NicModel(NamedTuple):
-    """An Ethernet port; `megabits` is the negotiated speed, or None without a carrier."""
+    """An Ethernet port. `megabits` is the negotiated speed, or None without a carrier."""
 
     name: str
     megabits: int | None = None

@@ -22,7 +22,7 @@ SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=
 
 
 def proc_tree(machine: Machine) -> dict[str, Content]:
-    """Return the contents of all files that are not about a process, by path."""
+    """Return the contents of all files that do not describe a process, by path."""
     return {
         **{
             f"/proc/driver/nvidia/gpus/{address(gpu.bus)}/information": partial(
@@ -83,7 +83,7 @@ ThreadFile = Callable[[Machine, SimulatedProcess, SimulatedThread], str]
 
 
 def process_tree(machine: Machine) -> dict[str, Content]:
-    """Return the contents of the files about all processes and threads, by path."""
+    """Return the contents of the files that describe processes and threads, by path."""
     tree: dict[str, Content] = {}
     below: dict[int, list[str]] = {}
     for process in machine.jobs.processes.values():
@@ -109,7 +109,7 @@ def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) 
 def _stat(
     machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
 ) -> str:
-    """Return the 52 fields described in proc(5); fields that are not simulated are 0."""
+    """Return the 52 fields described in proc(5). Fields that are not simulated are 0."""
     seconds = _seconds(machine, "cpu", threads)
     user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
     system = int(seconds * TICKS_PER_SECOND) - user
@@ -166,7 +166,7 @@ PROCESS_FILES: dict[str, ProcessFile] = {
     "io": _io,
     "net/dev": _net_dev,
 }
-"""The files of a process; `stat` includes the CPU time of all threads of the process."""
+"""The files of a process. `stat` includes the CPU time of all threads of the process."""
 
 
 def cgroup_tree(machine: Machine) -> dict[str, Content]:

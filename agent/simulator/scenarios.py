@@ -25,8 +25,8 @@ from agent.simulator.models import HOPPER, VOLTA, SystemModel
 from agent.simulator.state import MachineState
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
-"""Name of the tour, the seconds for which each of its scenarios runs (enough time for a verdict),
-and the seconds of training between scenarios."""
+"""Name of the tour, seconds for which each of its scenarios runs (enough time for a verdict), and
+seconds of training between scenarios."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios for a machine in a multi-node job, which run only in fleets."""
@@ -120,7 +120,7 @@ def _fault(name: str) -> Breakage | None:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """Return the scenarios and faults combined in a name; empty if the name is unknown."""
+    """Return the scenarios and faults that a name combines, or nothing if the name is unknown."""
     names = tuple(name.split("+"))
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
@@ -149,7 +149,7 @@ def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
 
 
 def playing(system: SystemModel, name: str, elapsed: float) -> str:
-    """Return the scenario that runs after `elapsed` seconds; in a tour, also the next scenario."""
+    """Return the scenario that runs after `elapsed` seconds and, in a tour, the next scenario."""
     if name != TOUR:
         return name
     tour = stops(system)

@@ -56,7 +56,7 @@ class MachineState:
         self.xid(48 if self.system.model.datacentre else 62)
 
     def cut_link(self, index: int, number: int) -> None:
-        """Take a link down; if the peer is also a GPU, take down both ends."""
+        """Take a link down. If the peer is also a GPU, take down both ends."""
         link = self.gpus[index].links[number]
         link.cut = True
         if link.peer is not None and link.peer_link is not None:

@@ -67,7 +67,7 @@ class Loss(NamedTuple):
 
 class Judged(NamedTuple):
     """The verdict on a GPU. Without a `pair`, `why` is the reason as text and `reason` is the
-    reason code. `beside` is the largest loss in the window; None if the loss is small."""
+    reason code. `beside` is the largest loss in the window, or None if the loss is small."""
 
     identity: GpuIdentity
     pair: Pair | None

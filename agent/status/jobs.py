@@ -155,8 +155,8 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
-    """Return the ID of the previous ended job with the same name and user; None if there is no such
-    job or the job has no name."""
+    """Return the ID of the previous ended job with the same name and user, or None if there is no
+    such job or the job has no name."""
     own = receipt.name, receipt.labels.user
     return next(
         (

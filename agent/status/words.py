@@ -187,7 +187,7 @@ def alert_status(
     name: str, severity: Severity, state: AlertState, when: str = ""
 ) -> AlertStatus | None:
     """Return an alert, with a text such as `alert DgxGpuMissing (critical: pages on-call
-    immediately) would fire after 1 min`; None if there is no name."""
+    immediately) would fire after 1 min`, or None if there is no name."""
     if not name:
         return None
     text = f"alert {name} ({CALLS[severity]}) {when}".rstrip()
