@@ -1,7 +1,9 @@
 """Groups GPU processes into jobs, and names the jobs, based on /proc data. Pure functions."""
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from posixpath import basename
 from types import MappingProxyType
 from typing import NamedTuple
@@ -10,79 +12,19 @@ from agent.bounds import LONGEST_NAME
 from agent.errors import encodable
 from agent.hardware.files import whole
 
-SHELLS = {"sh", "bash", "dash", "ash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
-HOSTS = {
-    *SHELLS,
-    *("init", "systemd", "runit", "runsv", "runsvdir", "s6-supervise", "s6-svscan", "supervisord"),
-    *("sshd", "sshd-session", "login", "su", "sudo", "doas", "runuser", "mosh-server"),
-    *("tmux", "tmux: server", "screen", "SCREEN", "zellij", "byobu", "script"),
-    *("cron", "crond", "anacron", "atd"),
-    *("slurmd", "slurmstepd", "pbs_mom", "sge_shepherd", "sge_execd", "sbatchd", "condor_starter"),
-    *("dockerd", "containerd", "conmon", "crio", "podman", "runc", "crun", "kubelet", "pause"),
-    *("tini", "dumb-init", "docker-init", "catatonit", "lxc-start", "lxd", "incusd"),
-    *("node", "code-server", "code", "cursor", "emacs", "vim", "nvim", "raylet", "gcs_server"),
-    *("gitlab-runner", "Runner.Worker", "Runner.Listener", "buildkite-agent", "nomad"),
-}
-HOST_PREFIXES = ("containerd-shim", "jupyter", "gnome-terminal", "xterm", "konsole", "kitty")
-"""Programs that start unrelated jobs, so a job never includes them or their ancestors. Names are
-truncated to 15 characters, as in the kernel."""
+_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+SHELLS = frozenset(_TABLE["shells"])
+HOSTS, HOST_PREFIXES = SHELLS.union(_TABLE["hosts"]), tuple(_TABLE["host_prefixes"])
+STARTERS, SHOWN = frozenset(_TABLE["starters"]), frozenset(_TABLE["shown"])
 
-STARTERS = {
-    *("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "orted", "prterun", "prte", "prted"),
-    *("hydra_pmi_proxy", "hydra_bstrap_pr", "pmi_proxy", "torchrun", "horovodrun", "deepspeed"),
-    "accelerate",
-}
-"""Launchers that start the ranks of a job, often each through its own shell."""
-
-SHOWN = frozenset(
-    {
-        *("SLURM_JOB_ID", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_SHARDS_ON_NODE"),
-        *("APPTAINER_NAME", "SINGULARITY_NAME"),
-        *("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        *("SLURM_PROCID", "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
-    }
-)
-"""Environment variables that the agent reads; any other variable may contain secrets."""
-
-SLURM = re.compile(
-    r"^\d+:[^:\n]*:(?:/\.\.)*/(?:slurm(?:_[^/\n]+)?/uid_(\d+)"
-    r"|system\.slice/(?:[^/\n]+_)?slurmstepd\.scope)"
-    r"/(?:job_(\d+)|(s[0-9A-HJKMNP-TV-Z]{13}))(?:/|$)",
-    re.MULTILINE,
-)
-"""Cgroup path (version 1 or 2) of a job that root's slurmstepd has started. Users may create
-cgroups with any name, but only below their own slice or container."""
-POD = re.compile(
-    r"^\d+:[^:\n]*:(?:/\.\.)*/(?:kubelet(?:\.slice)?/)?(?:(?:kubelet-)?kubepods|(?<=\.\./)(?=pod))"
-    r"[^\n]*?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?=[/.]|$)",
-    re.MULTILINE,
-)
-"""Cgroup path of a pod; its first part is missing if the agent runs in a sibling pod."""
-IN_POD = re.compile(r"pod[0-9a-f_-]{32,36}(?:\.slice)?/(?:[a-z-]+-)?([0-9a-f]{12})[0-9a-f]{52}")
-CONTAINERS = {
-    "podman": re.compile(r"libpod-([0-9a-f]{12})[0-9a-f]*"),
-    "docker": re.compile(r"/docker[/-]([0-9a-f]{12})[0-9a-f]*"),
-    "containerd": re.compile(r"(?:cri-containerd|nerdctl|/default|/k8s\.io)[-/:]([0-9a-f]{12})"),
-    "apptainer": re.compile(
-        r"(?:apptainer|singularity)[-/](\d{1,10})(?:\.scope|/|$)", re.MULTILINE
-    ),
-    "lxc": re.compile(r"/lxc(?:\.payload)?[./]([^/\n]+)"),
-}
-"""Patterns for container IDs or names in cgroup paths, by runtime."""
+CGROUP = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _TABLE["cgroup"].items()}
+CONTAINERS = {name: re.compile(path, re.MULTILINE) for name, path in _TABLE["container"].items()}
 
 CHOSEN = {"apptainer", "lxc"}
 """Runtimes whose container names are PIDs or chosen by users, so they may be equal to a Slurm job
 ID."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
-
-CONTAINED = re.compile(
-    r"^\d+:[^:\n]*:(/[^\n]*(?:pod[0-9a-f]{8}|[0-9a-f]{64}|(?<=lxc/)|lxc\.payload|"
-    r"apptainer|singularity)[^/\n]*)",
-    re.MULTILINE,
-)
-"""Cgroup path up to the innermost pod or container."""
 
 
 class Ancestor(NamedTuple):
@@ -195,7 +137,7 @@ def owner(origin: JobOrigin) -> str:
     kind, number = _runtime(origin)
     if kind == "slurm":
         return f"uid {origin.uid} slurm {number}"
-    contained = CONTAINED.search(origin.cgroup)
+    contained = CGROUP["contained"].search(origin.cgroup)
     place = contained[1] if contained else number
     return " ".join(filter(None, (f"uid {origin.uid}", origin.user_namespace, place)))
 
@@ -234,10 +176,10 @@ def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
 def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
     """Return the runtime of a process with the given cgroup and user, and the runtime's job ID or
     name. If no runtime is recognized, return `process` and an empty string."""
-    job = SLURM.search(cgroup)
+    job = CGROUP["slurm"].search(cgroup)
     if job and (job[1] is None or int(job[1]) == uid):
         return "slurm", job[2] or job[3]
-    pod = POD.search(cgroup)
+    pod = CGROUP["pod"].search(cgroup)
     if pod:
         return "kubernetes", pod[1].replace("_", "-")
     for name, pattern in CONTAINERS.items():
@@ -275,7 +217,7 @@ def job_labels(origin: JobOrigin, title: str) -> JobLabels:
     SLURM_JOB_ACCOUNT or POD_NAME."""
     kind, number = called(origin)
     if kind == "kubernetes":
-        inside = IN_POD.search(origin.cgroup)
+        inside = CGROUP["in_pod"].search(origin.cgroup)
         return JobLabels(number, "", kind, pod=number, container=inside[1] if inside else "")
     found = _runtime(origin)
     container = _image(origin.environment) or (found[1] if found[0] in CONTAINERS else "")
