@@ -13,7 +13,7 @@ import msgspec
 
 from agent.cli.assembly import Agent
 from agent.cli.options import board_of, first_snapshot_now, hardware_of, settings_of, settled
-from agent.cli.running_agent import ONE_LOOK, Recent, asked
+from agent.cli.running_agent import ONE_LOOK, asked
 from agent.cli.table import local, of, prose, share, table, terminal_width
 from agent.clock import SystemClock
 from agent.errors import printable
@@ -28,15 +28,12 @@ HOUR, MINUTE = 3600.0, 60.0
 
 NO_USER = "No names and users of jobs: the agent shows them with `info = true` below [job]."
 MOST_PAST = 5
-PAST = 15
-"""Number of columns for the 15-minute activity history of a GPU."""
 
 
 class StatusView(NamedTuple):
-    """A status with the recent activity of its GPUs and the address of the runbook."""
+    """A status with the address of the runbook."""
 
     status: Status
-    recent: Recent = Recent()
     runbook: str = "RUNBOOK.md"
 
 
@@ -46,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
     if agent:
-        look = StatusView(agent.first, agent.recent, f"{agent.place}/runbook.html")
+        look = StatusView(agent.first, f"{agent.place}/runbook.html")
         values = agent.snapshot() if arguments.json else {}
     else:  # without an agent, read this machine
         clock = SystemClock()
@@ -54,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         local = Agent(settings, hardware, clock)
         board = board_of(local, hardware)
         last = first_snapshot_now(local)
-        look = StatusView(board.status(), Recent.of(board.history))
+        look = StatusView(board.status())
         values = document(last, last.at)
     if arguments.json:
         found = {"status": msgspec.to_builtins(look.status), **values}
@@ -72,7 +69,7 @@ def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
     yield from prose(heading(look.status), width, indent="", hanging="  ")
     yield ""
     yield from verdict(look, width)
-    yield from body(look, width)
+    yield from body(look.status, width)
     if note:
         yield ""
         yield from prose(note, width, indent="")
@@ -142,14 +139,13 @@ def _since(one: HeadlineClause | FindingStatus, status: Status) -> str:
     return f"since {local(one.since.timestamp()):%H:%M}{older} ({duration(stood)})"
 
 
-def body(look: StatusView, width: int) -> Iterator[str]:
+def body(status: Status, width: int) -> Iterator[str]:
     """Yield the lines for GPUs, jobs, past events, data paths, and the host."""
-    status = look.status
     if status.gpus:
         yield ""
         yield from prose(", ".join(status.machine.models), width)
         yield ""
-        yield from gpus(look, width)
+        yield from gpus(status, width)
         if status.divided:
             words = f"time of all GPUs, last 10 s: {status.divided}"
             yield from prose(words, width, hanging="  ")
@@ -169,29 +165,27 @@ def body(look: StatusView, width: int) -> Iterator[str]:
 FIGURES = ("active", "SM", "mem GiB", "power W", "temp C")
 
 
-def gpus(look: StatusView, width: int) -> list[str]:
+def gpus(status: Status, width: int) -> list[str]:
     """Return one row per GPU, each followed by one row per MIG instance of the GPU."""
     rows = []
-    for gpu in look.status.gpus:
+    for gpu in status.gpus:
         now = gpu.figures
         state = f"{gpu.text}, with a fault" if gpu.faulty else gpu.text
-        row = [
-            *(str(gpu.gpu), state, share(now.activity_ratio), share(now.sm_active_ratio)),
-            of(now.memory_used_bytes, now.memory_total_bytes, GIB),
-            of(now.power_watts, now.power_limit_watts),
-            of(now.temperature_celsius, now.temperature_limit_celsius),
-        ]
-        rows.append([*row, look.recent.line(gpu.uuid, PAST)])
+        rows.append(
+            [
+                *(str(gpu.gpu), state, share(now.activity_ratio), share(now.sm_active_ratio)),
+                of(now.memory_used_bytes, now.memory_total_bytes, GIB),
+                of(now.power_watts, now.power_limit_watts),
+                of(now.temperature_celsius, now.temperature_limit_celsius),
+            ]
+        )
         for one in gpu.instances:
             named = f"{gpu.gpu}:{one.number}", f"MIG {one.profile}"
             shares = share(one.activity_ratio), share(one.sm_active_ratio)
             memory = of(one.memory_used_bytes, one.memory_total_bytes, GIB)
-            rows.append([*named, *shares, memory, "", "", ""])
-    header = ["gpu", "state", *FIGURES, "active, 15 min"]
-    if not look.recent.rings:
-        header, rows = header[:-1], [row[:-1] for row in rows]
-    spare = [*header[-1:], "SM", "temp C", "power W", "mem GiB"]
-    return table(header, rows, ("gpu", *FIGURES, "active, 15 min"), width=width, spare=spare)
+            rows.append([*named, *shares, memory, "", ""])
+    spare = ["SM", "temp C", "power W", "mem GiB"]
+    return table(("gpu", "state", *FIGURES), rows, ("gpu", *FIGURES), width=width, spare=spare)
 
 
 def why(status: Status, width: int) -> Iterator[str]:

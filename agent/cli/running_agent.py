@@ -3,12 +3,8 @@
 import argparse
 import http.client
 import time
-from array import array
-from base64 import b64decode
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -18,7 +14,6 @@ from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer, fetched, opened, place
 from agent.specs.sheets import MachineSpecs
-from agent.status.history import History
 from agent.status.model import Status
 from exporters.settings import HttpConfig
 
@@ -33,53 +28,6 @@ ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a r
 
 LONGEST_EVENT = 16 << 20
 """Maximum length in bytes of a line in the agent's event stream."""
-
-SPAN = 900
-"""Length in seconds of the activity history, which has one value per second."""
-
-LEVELS = " ▁▂▃▄▅▆▇█"
-"""Characters for the activity of a GPU: unknown, and then each eighth."""
-
-
-@dataclass(slots=True)
-class Recent:
-    """Activity (0-1) of each GPU over the last 15 minutes, with one value per second, which is None
-    in gaps."""
-
-    rings: dict[str, deque[float | None]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, history: History) -> "Recent":
-        """Return the activity from the history of this process."""
-        found = cls()
-        found.take_history(history.document())
-        return found
-
-    def take(self, status: Status) -> None:
-        for gpu in status.gpus:
-            ring = self.rings.setdefault(gpu.uuid, deque(maxlen=SPAN))
-            ring.append(gpu.figures.activity_ratio)
-
-    def take_history(self, history: dict[str, Any]) -> None:
-        """Add the history received from an agent. A whole history replaces the previous values; a
-        partial history is appended."""
-        series = history["series"]["activity"]
-        for uuid, kept in history["gpus"].items():
-            codes = array("B" if series["bytes"] == 1 else "H", b64decode(kept["activity"]))
-            values = (None if c == series["gap"] else c * series["scale"] for c in codes)
-            if history["whole"]:
-                self.rings[uuid] = deque(maxlen=SPAN)
-            self.rings.setdefault(uuid, deque(maxlen=SPAN)).extend(values)
-
-    def line(self, uuid: str, columns: int) -> str:
-        """Return the 15-minute history as a string of `columns` characters, oldest first. Each
-        character is the mean of an equal part of the history."""
-        values = [*self.rings.get(uuid, ())]
-        values = [*[None] * (SPAN - len(values)), *values]
-        parts = [values[n * SPAN // columns : (n + 1) * SPAN // columns] for n in range(columns)]
-        known = ([v for v in part if v is not None] for part in parts)
-        levels = (1 + min(7, int(8 * fmean(part))) if part else 0 for part in known)
-        return "".join(LEVELS[level] for level in levels)
 
 
 class _Agent(msgspec.Struct):
@@ -97,7 +45,6 @@ class RunningAgent:
     """A running agent with its URL (`http://HOST:PORT`) and the first status received from it."""
 
     url: str
-    recent: Recent = field(default_factory=Recent)
     first: Status = field(init=False)
 
     @property
@@ -110,17 +57,13 @@ class RunningAgent:
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
                 for name, content in _events(stream):
-                    if name == "history":
-                        self.recent.take_history(msgspec.json.decode(content))
-                    elif name in ("status", "machine"):
+                    if name in ("status", "machine"):
                         version = msgspec.json.decode(content, type=_Versioned).machine.version
                         if version != __version__:
                             why = f"is of version {version}, not {__version__}"
                             raise NoAnswer(f"{self.place} {why}")  # noqa: TRY301
                     if name == "status":
-                        status = msgspec.json.decode(content, type=Status)
-                        self.recent.take(status)
-                        yield status
+                        yield msgspec.json.decode(content, type=Status)
             except (OSError, http.client.HTTPException) as error:
                 raise NoAnswer(f"{self.place} does not answer any more: {error}") from error
             except NoAnswer:

@@ -24,7 +24,7 @@ from agent.cli import once
 from agent.cli.assembly import Agent
 from agent.cli.once import StatusView
 from agent.cli.options import board_of, first_snapshot, hardware_of, settings_of, settled
-from agent.cli.running_agent import Recent, RunningAgent, asked
+from agent.cli.running_agent import RunningAgent, asked
 from agent.cli.table import prose, terminal_width
 from agent.clock import SystemClock
 from agent.config.settings import Settings
@@ -102,7 +102,7 @@ class ViewChoice:
 
 @dataclass(slots=True)
 class Shown:
-    """Content of the screen: the latest status with the recent activity, and the source."""
+    """Content of the screen: the latest status and its source."""
 
     source: str = ""
     look: StatusView | None = None
@@ -166,7 +166,7 @@ def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) 
         while True:
             try:
                 for status in agent.statuses():
-                    look = StatusView(status, agent.recent, f"{agent.place}/runbook.html")
+                    look = StatusView(status, f"{agent.place}/runbook.html")
                     loop.call_soon_threadsafe(shown.put, look, where)
             except Exception as error:  # an invalid response may be temporary
                 why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
@@ -184,11 +184,8 @@ async def _read_here(
     shown.put(None, FIRST_WORDS)
     agent.start()
     await first_snapshot(agent)
-    recent = Recent.of(board.history)
     while True:
-        status = board.status()
-        recent.take(status)
-        shown.put(StatusView(status, recent), note)
+        shown.put(StatusView(board.status()), note)
         await agent.poller.look_again()
         await clock.sleep(TICK)
         await agent.poller.tick()
@@ -275,7 +272,7 @@ def _body(look: StatusView, choice: ViewChoice, width: int) -> Iterator[str]:
         yield from _one(look, choice.gpu, width)
     else:
         gpus = sorted(look.status.gpus, key=SORTS[choice.sort])
-        yield from once.body(look._replace(status=replace(look.status, gpus=tuple(gpus))), width)
+        yield from once.body(replace(look.status, gpus=tuple(gpus)), width)
 
 
 def _one(look: StatusView, number: int, width: int) -> Iterator[str]:
@@ -283,7 +280,7 @@ def _one(look: StatusView, number: int, width: int) -> Iterator[str]:
     if gpu is None:
         yield f"There is no GPU {number}."
         return
-    yield from once.gpus(look._replace(status=replace(look.status, gpus=(gpu,))), width)
+    yield from once.gpus(replace(look.status, gpus=(gpu,)), width)
     yield ""
     for one in look.status.findings:
         if one.id in gpu.findings:

@@ -147,7 +147,7 @@ class Planted:
             options = Namespace(simulate=None, replay=None, agent=base)
             asking, _ = await asyncio.to_thread(asked, options, self.agent.settings)
             assert asking
-            shown = page(StatusView(asking.first, asking.recent), 200)
+            shown = page(StatusView(asking.first), 200)
             found["once --agent"] = "\n".join([as_text(asking.first), *shown])
             for by in ("node", "job", "user", "account"):
                 html = folder / f"{by}.html"

@@ -6,7 +6,6 @@ from agent import simulator
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.once import StatusView
 from agent.cli.options import board_of
-from agent.cli.running_agent import Recent
 from agent.config.settings import Section, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot
@@ -55,7 +54,7 @@ class Shown:
 
     @property
     def look(self) -> StatusView:
-        return StatusView(self.status, Recent.of(self.board.history))
+        return StatusView(self.status)
 
 
 def status_of(bench: AgentBench) -> Status:

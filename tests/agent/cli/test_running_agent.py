@@ -1,7 +1,6 @@
 """`once` and `watch` ask the agent that runs, and say so where none does."""
 
 from argparse import Namespace
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +10,7 @@ import msgspec
 import pytest
 
 from agent.cli.once import StatusView, page
-from agent.cli.running_agent import SPAN, Recent, RunningAgent, asked
+from agent.cli.running_agent import RunningAgent, asked
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer
 from exporters.settings import HttpConfig
@@ -49,7 +48,7 @@ def event(name: str, data: bytes) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
-def test_the_running_agent_is_asked_with_its_past() -> None:
+def test_the_running_agent_is_asked() -> None:
     with serving(*stream_of("dgx-station-v100:starved-disk", 70)) as url:
         agent, note = asked(
             Namespace(simulate=None, replay=None, agent=""),
@@ -57,11 +56,8 @@ def test_the_running_agent_is_asked_with_its_past() -> None:
         )
         assert agent is not None
         assert note == ""
-        lines = list(page(StatusView(agent.first, agent.recent), 80))
+        lines = list(page(StatusView(agent.first), 80))
         assert any(line.startswith("4 GPUs starved by disk") for line in lines)
-        (row,) = (line for line in lines if line.startswith("    0"))
-        assert row[-2:].strip()
-        assert row[-3] == " "
         assert max(map(len, lines)) <= 80
         with pytest.raises(NoAnswer, match="does not answer any more"):
             list(agent.statuses())
@@ -105,10 +101,3 @@ def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: s
         agent, note = asked(Namespace(simulate=None, replay=None, agent=""), here)
         assert agent is None
         assert why in note
-
-
-def test_the_past_is_drawn_in_parts_with_gaps() -> None:
-    values = [None] * (SPAN // 3) + [0.0] * (SPAN // 3) + [1.0] * (SPAN // 3)
-    recent = Recent({"GPU-0": deque(values, maxlen=SPAN)})
-    assert recent.line("GPU-0", 6) == "  ▁▁██"
-    assert recent.line("GPU-1", 3) == "   "

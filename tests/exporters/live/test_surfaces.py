@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from agent.cli.once import StatusView, page
-from agent.cli.running_agent import Recent
 from agent.simulator import SCENARIOS
 from agent.specs.sheets import SpecConfig
 from agent.status.model import Status
@@ -42,7 +41,7 @@ class Surfaces:
 
     def __init__(self, machine: Shown) -> None:
         self.machine = machine
-        self.feed, self.open_page, self.watch = Feed(machine.board), Client(), Recent()
+        self.feed, self.open_page = Feed(machine.board), Client()
 
     def second(self) -> Iterator[str]:
         """Let a second pass; yield what differs from the API."""
@@ -51,19 +50,12 @@ class Surfaces:
         sent = dict(_event(one) for one in self.feed.news(self.open_page))
         shown_first = dict(json.loads(self.feed.first()))
         status = msgspec.json.decode(json.dumps(sent["status"]), type=Status)
-        if "history" in sent:
-            self.watch.take_history(sent["history"])
-        self.watch.take(status)
         if _meaning(sent["status"]) != _meaning(api):
             yield "open page"
         if _meaning(shown_first["status"]) != _meaning(api):
             yield "new page"
-        once, watch = (
-            "\n".join(page(StatusView(status, recent), WIDE))
-            for recent in (Recent.of(self.machine.board.history), self.watch)
-        )
-        yield from (f"once: {text}" for text in _said(api) if text not in once)
-        yield from (f"watch: {text}" for text in _said(api) if text not in watch)
+        terminal = "\n".join(page(StatusView(status), WIDE))
+        yield from (f"terminal: {text}" for text in _said(api) if text not in terminal)
         yield from self._jobs(api)
 
     def _jobs(self, api: dict[str, Any]) -> Iterator[str]:
