@@ -25,7 +25,7 @@ idle GPU, such reads are normal."""
 
 
 LONGEST_BUFFER = 60e6
-"""Microseconds, more than any buffer covers; samples further ahead of the oldest are discarded."""
+"""Time span in microseconds, longer than any buffer. Samples beyond this span are discarded."""
 
 
 class TimedValue(NamedTuple):
@@ -53,7 +53,7 @@ class SampleBuffer:
     def take(self) -> list[TimedValue]:
         """Return the samples since the last call, oldest first. The first call returns none.
 
-        Raises Absent if the driver does not support the buffer; an empty buffer has no samples.
+        Raises Absent if the driver does not support the buffer. An empty buffer has no samples.
         """
         fresh = [s for s in self._newer_than(self._last) if s[0] > self._last]
         taken = self._timed(fresh) if self._last else []

@@ -1,4 +1,4 @@
-"""A GPU: its identity, state that all sources share, and calls by NVML function name."""
+"""A GPU: its identity, the state shared by all sources, and NVML calls by function name."""
 
 import ctypes
 import re
@@ -25,7 +25,7 @@ BY_INDEX, MIG_MODE = "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
-"""Upper bound for the number of links; the agent queries the actual number from each GPU."""
+"""Upper bound for the number of links. The actual number is queried from each GPU."""
 
 NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
 
@@ -60,8 +60,8 @@ class NvmlDevice:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any, part: str = "") -> float:
-        """Return the return value or its `part`: an index or a member of a structure, or `len` for
-        the length of a list."""
+        """Return the return value or its `part`, which is an index, the name of a structure's
+        member, or `len` for the length of a list."""
         answer = self.get(call, *args)
         if part == "len":
             answer = len(answer)
@@ -140,8 +140,8 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the Absent to report for a failed call. In MIG mode, its reason is MIG if the call
-        is not supported or not permitted."""
+        """Return the Absent exception to raise for a failed call. In MIG mode, its reason is MIG if
+        the call is not supported or not permitted."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent

@@ -10,7 +10,7 @@ ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of
 
 
 class FieldId(IntEnum):
-    """`nvmlDeviceGetFieldValues` IDs in numerical order; the comments contain NVML's units."""
+    """`nvmlDeviceGetFieldValues` IDs in numerical order. The comments contain NVML's units."""
 
     POWER_CAP_TIME = 74  # ns, like all times below
     SYNC_BOOST_TIME = 76
@@ -55,4 +55,4 @@ SINCE: dict[FieldId, tuple[int, ...]] = {
     for field in FieldId
     if first <= field <= last
 }
-"""First driver version that supports each ID; all other IDs are supported since R450."""
+"""First driver version that supports each ID. All other IDs are supported since R450."""

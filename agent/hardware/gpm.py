@@ -23,14 +23,14 @@ SAME_TICK = 0.5
 """Seconds for which all sources share a measurement of a GPU, less than the time between ticks."""
 
 PCIE_UNIT = 1_054_800.0
-"""Bytes of wire traffic per unit of GPM's PCIe metrics, which NVML documents as MiB.
-
-The byte counters of two H100s give 1.0547e6 and 1.0548e6. With this unit, copies to the GPU measure
-1.078 times their payload and copies from it 1.094 times: 20 and 24 bytes of overhead per 256 bytes.
+"""Bytes of wire traffic per unit of GPM's PCIe metrics, which NVML documents as MiB. The byte
+counters of two H100s give 1.0547e6 and 1.0548e6. With this unit, copies to the GPU measure 1.078
+times their payload, and copies from the GPU 1.094 times (20 and 24 bytes of overhead per 256
+bytes).
 """
 
 NVLINK_UNIT = 1_024_000.0
-"""Bytes per unit of GPM's NVLink metrics, also documented as MiB; measured on H200."""
+"""Bytes per unit of GPM's NVLink metrics, which are also documented as MiB (measured on H200)."""
 
 
 class GpmId(IntEnum):
@@ -59,15 +59,15 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""Metrics that are integrated over time, with their valid ranges; any other value is a driver
-error."""
+"""Metrics that are integrated over time, with their valid ranges. Values outside the range are
+driver errors."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 
 
 IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
-"""Metrics measured in a window; each metric takes 0.1 ms of CPU time."""
+"""Metrics measured in a window. Each metric takes 0.1 ms of CPU time."""
 
 
 class Measurement(NamedTuple):
@@ -177,8 +177,8 @@ class Gpm:
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Return the graphics, SM, and DRAM activity (0-1) since the latest measurement; unknown
-        values are NaN. Return None if too little time has passed. Raises Absent."""
+        """Return the graphics, SM, and DRAM activity (0-1) since the latest measurement, with NaN
+        for unknown values. Return None if too little time has passed. Raises Absent."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

@@ -1,4 +1,4 @@
-"""Interface to the host: psutil for disks, NICs, and CPU times; files for the rest; and logins."""
+"""Interface to the host: psutil for disks, NICs, and CPU times, files for other data, logins."""
 
 import pwd
 from collections.abc import Callable, Mapping
@@ -57,7 +57,7 @@ class Psutil(Protocol):
 @dataclass(frozen=True, slots=True)
 class Host:
     """A host: its `files`, `psutil` for its counters, `login` to convert a user ID to a user name
-    (or to a string), its kernel log, and the schedulers that assign its GPUs to jobs."""
+    or another string, its kernel log, and the schedulers that assign its GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
@@ -68,7 +68,7 @@ class Host:
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
     """Return this machine. `history` is the number of seconds of past kernel log messages to read
-    first; `kept` is a file with the log position that the previous agent reached."""
+    first. `kept` is a file with the position in the log that the previous agent reached."""
     import psutil
 
     return Host(

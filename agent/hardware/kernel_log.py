@@ -21,10 +21,10 @@ DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
 RECORD = 8192  # Bytes; the kernel refuses to copy a record into a shorter buffer
 MOST_LINES = 10_000
-"""Maximum number of records per read, more than most kernels keep; floods take several reads."""
+"""Maximum number of records per read, more than most kernels keep. A flood takes several reads."""
 
 KERNEL = 0
-"""Facility of kernel messages; messages that programs write to the log have other facilities."""
+"""Facility of kernel messages. Messages that programs write to the log have other facilities."""
 
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
@@ -33,14 +33,14 @@ REMEDY = (
 
 
 class LogLine(NamedTuple):
-    """A kernel message; `at` is its timestamp in seconds since boot, on the kernel's clock."""
+    """A kernel message. `at` is its timestamp in seconds since boot, on the kernel's clock."""
 
     at: float
     text: str
 
 
 class KernelLog(Protocol):
-    """Interface for reading new lines of the kernel log; only one reader is supported."""
+    """Interface for reading new lines of the kernel log, for a single reader."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines that were added since the last call. Raises Absent."""
@@ -69,7 +69,7 @@ def record(raw: bytes) -> LogLine | None:
 
 class DeviceLog:
     """/dev/kmsg, read from an open file descriptor. Lines from before `since` (seconds on the
-    kernel's clock) are skipped; if `since` is None, only new lines are returned."""
+    kernel's clock) are skipped. If `since` is None, only new lines are returned."""
 
     def __init__(self, descriptor: int, since: float | None = None) -> None:
         self._descriptor = descriptor
@@ -78,7 +78,7 @@ class DeviceLog:
         os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
 
     def lines(self) -> Sequence[LogLine]:
-        """Return new lines from at most MOST_LINES records; the next call continues after them."""
+        """Return new lines from at most MOST_LINES records. The next call continues after them."""
         return [line for line in self._records() if line and line.at >= self._since]
 
     def _records(self) -> Iterator[LogLine | None]:

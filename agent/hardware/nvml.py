@@ -28,7 +28,7 @@ REASON_OF_CODE = {
     int(code): Reason(name)
     for code, name in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 }
-"""Reason for each NVML return code; the reason for all other codes is `failed`."""
+"""Reason for each NVML return code. The reason for all other codes is `failed`."""
 
 
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # "no value" if the call succeeds
@@ -46,7 +46,7 @@ def unless_final(ask: Callable[[], T], otherwise: T) -> T:
 
 
 def number(value: object, what: str) -> float:
-    """Return an NVML value as a float. Raises Absent(implausible) if it is no number."""
+    """Return an NVML value as a float. Raises Absent(implausible) if it is not a number."""
     if value in ALL_ONES:
         raise Absent(Reason.IMPLAUSIBLE, f"{what} is all ones")
     return checked(value, ANY, what)
@@ -136,7 +136,7 @@ sys.stdin.read()
 initialized NVML or exited. Without persistence mode, the driver shuts down GPUs without clients."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Seconds before the first retry after a crash of the library, and maximum after doubling."""
+"""Seconds before the first retry after a crash of the library, and their maximum after doubling."""
 
 
 class TriedInit:

@@ -15,7 +15,7 @@ from agent.bounds import MOST_ASKED
 from agent.hardware.files import FileTree, text_or_nothing, whole
 
 TICKS_PER_SECOND = 100
-"""Clock ticks per second (USER_HZ). /proc gives CPU times and start times in clock ticks; USER_HZ
+"""Clock ticks per second (USER_HZ). /proc gives CPU times and start times in clock ticks. USER_HZ
 is 100 on every machine that the NVIDIA driver supports."""
 
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
@@ -39,8 +39,8 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
 """Age in seconds up to which every read checks all threads of a process for children, and interval
-(s) at which threads without children are checked later. Only a few threads fork, and a process may
-have hundreds of threads."""
+in seconds at which threads without children are checked later. Only a few threads fork, and a
+process may have hundreds of threads."""
 
 
 class Stat(NamedTuple):
@@ -79,13 +79,13 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """Return the entries of /proc/PID/status by key; empty if the file cannot be read."""
+    """Return the entries of /proc/PID/status by key, or nothing if the file cannot be read."""
     lines = text_or_nothing(files, f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def pins(files: FileTree, pid: int) -> bool:
-    """Return whether a GPU process has pinned memory; False if its status cannot be read."""
+    """Return whether a GPU process has pinned memory, or False if its status cannot be read."""
     text = text_or_nothing(files, f"/proc/{pid}/status")
     words = text.partition("RssShmem:")[2].split(maxsplit=1)
     return bool(words) and 1024 * (whole(words[0]) or 0) >= PINNED
@@ -118,7 +118,7 @@ def cgroup(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """Return the arguments in /proc/PID/cmdline; empty if it cannot be read. May block."""
+    """Return the arguments in /proc/PID/cmdline, or nothing if it cannot be read. May block."""
     return tuple(text_or_nothing(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
@@ -157,7 +157,7 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class _Forks(NamedTuple):
-    """Threads of a process that have had children; threads in `rest` have not been checked yet."""
+    """Threads of a process that have had children. Threads in `rest` are not checked yet."""
 
     met: float
     seen: float  # time at which all threads were last listed
@@ -166,7 +166,7 @@ class _Forks(NamedTuple):
 
 
 class Descent:
-    """Finds the descendants of processes with the kernel's lists of children."""
+    """Finds the descendants of processes, using the kernel's lists of children."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -200,7 +200,7 @@ class Descent:
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
         """Yield children, based on the lists of the threads that forked them. Threads without
-        children are checked at intervals; with `first`, the main thread is always checked."""
+        children are checked at intervals. With `first`, the main thread is always checked."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

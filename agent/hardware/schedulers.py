@@ -140,7 +140,7 @@ class SlurmNodes(msgspec.Struct):
 
 
 def all_nodes() -> list[SlurmNode]:
-    """Return all nodes of the cluster. Raises OSError without JSON, as before Slurm 23.02."""
+    """Return all nodes of the cluster. Raises OSError without JSON support (before Slurm 23.02)."""
     answer = _run_command("scontrol", "--json", "--all", "show", "nodes")
     try:
         return msgspec.json.decode(answer, type=SlurmNodes).nodes
@@ -190,7 +190,7 @@ def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 
 def _request() -> bytes:
-    """Return the complete request: POST over HTTP, a window for the longest response, and an empty
+    """Return the complete request: an HTTP POST, a window for the longest response, and an empty
     message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
@@ -250,7 +250,7 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
 
 
 GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
-"""Drivers of resource claims that allocate GPUs, or are only known to be from NVIDIA."""
+"""Drivers of resource claims that allocate GPUs, or that are only known to be from NVIDIA."""
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:

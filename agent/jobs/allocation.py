@@ -1,5 +1,5 @@
-"""Allocation of GPUs to jobs, whether the jobs use them or not, from the environment of Slurm jobs,
-Slurm commands, and the kubelet. Pure functions.
+"""Allocation of GPUs to jobs, whether the jobs use the GPUs or not, based on the environment of
+Slurm jobs, Slurm commands, and the kubelet. Pure functions.
 
 Three numbers identify a GPU, and all of them may differ: the NVML index (in PCI address order), the
 minor number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each
@@ -104,7 +104,7 @@ class Allocations:
 def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
     """Yield the PCI address, minor number, and UUID of each GPU in the driver's /proc directory.
     The directory includes GPUs that NVML no longer lists. GPUs that were never initialized are
-    skipped; their UUIDs contain question marks."""
+    skipped, because their UUIDs contain question marks."""
     for name in sorted(names_in(files, DRIVER)):
         text = text_or_nothing(files, f"{DRIVER}/{name}/information")
         pairs = (line.partition(":") for line in text.splitlines())
@@ -166,7 +166,7 @@ def expanded(pattern: str) -> list[str]:
 
 
 def is_among(host: str, pattern: str) -> bool:
-    """Return whether a node list includes this host; the names may be short or fully qualified.
+    """Return whether a node list includes this host. The names may be short or fully qualified.
     Raise Absent if the list is invalid."""
     names = expanded(pattern)
     short = host.partition(".")[0]

@@ -14,9 +14,9 @@ RESOURCES = ("io", "memory")
 
 
 class CgroupTotals(NamedTuple):
-    """Counters of a cgroup; counters that the cgroup does not provide are missing or None.
+    """Counters of a cgroup. Counters that the cgroup does not provide are missing or None.
 
-    `stalled` contains the seconds for which any task waited, by resource; `read` and `written` are
+    `stalled` contains the seconds for which any task waited, by resource. `read` and `written` are
     bytes that passed through the block layer.
     """
 
@@ -65,9 +65,9 @@ def received(files: FileTree, pid: int) -> float | None:
 
 
 def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
-    """Return the bytes read and written, from a line such as `8:0 rbytes=1 wbytes=2` per device.
-    Arrays and mapped devices count the bytes of their disks again, so bytes are summed for each
-    level (md, dm, and others), and the largest sum is returned."""
+    """Return the bytes read and written, from lines such as `8:0 rbytes=1 wbytes=2` for each
+    device. Arrays and mapped devices count the bytes of their disks again, so bytes are summed for
+    each level (md, dm, and others), and the largest sum is returned."""
     levels: dict[str, list[tuple[float, float]]] = {}
     kinds = map(str.split, text_or_nothing(files, "/proc/devices").splitlines())
     mapped = [words[0] for words in kinds if MAPPER in words]

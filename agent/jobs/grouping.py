@@ -85,12 +85,12 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 
 COMPARED = 120.0
-"""Seconds of traffic to compare; over this time, reads 10 ms apart cause a third of EQUAL."""
+"""Seconds of traffic to compare. In this time, reads 10 ms apart cause a third of EQUAL."""
 
 EQUAL = 3e-4
 """Maximum relative difference between the bytes sent by GPUs in lockstep. Readings in a tick may be
-10 ms apart, which is about 1e-4 of two minutes. This value is chosen, not measured: counters of
-real ranks have not been compared over minutes."""
+10 ms apart, which is about 1e-4 of two minutes. This value was chosen, not measured, because
+counters of real ranks have not been compared over minutes."""
 
 
 class SentBytes(NamedTuple):
@@ -103,9 +103,9 @@ class SentBytes(NamedTuple):
 
 
 class LockSteps:
-    """Detects GPUs that run in lockstep, for jobs without other evidence: in a collective, all GPUs
-    send equally many bytes over NVLink. Two jobs that train the same model send at similar rates,
-    but drift apart within minutes. Call `take` with all used GPUs at every tick."""
+    """Detects GPUs that run in lockstep, for jobs without other evidence. In a collective, all GPUs
+    send the same number of bytes over NVLink. Two jobs that train the same model send at similar
+    rates, but drift apart within minutes. Call `take` with all used GPUs on every tick."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}

@@ -44,12 +44,12 @@ SIZES = (
     ("SLURM_STEP_NUM_NODES", ""),
     ("SLURM_NNODES", ""),
 )
-"""Variables with the number of hosts of a job: the value of the first variable, divided by the
-value of the second variable if it is set."""
+"""Variables with the number of hosts of a job. The number is the value of the first variable,
+divided by the value of the second variable if there is one."""
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """Return the number of hosts of a job, from the environment of a process; None if unknown."""
+    """Return the number of hosts of a job from the environment of a process, or None if unknown."""
     for name, part in SIZES:
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
@@ -58,7 +58,7 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
-    """Return the rank of a process in its job, from its environment, or None if unknown."""
+    """Return the rank of a process in its job from its environment, or None if unknown."""
     names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
     known = (whole(environment.get(name, ""), 9) for name in names)
     return next((number for number in known if number is not None), None)
@@ -83,9 +83,9 @@ class JobOrigin(NamedTuple):
 
 
 class JobLabels(NamedTuple):
-    """Labels of a job in `dgx_gpu_job_info`; unknown labels are empty. `job_id` is the Slurm job ID
-    (of the task in case of an array), the pod UID, a container ID prefix, or a program name and
-    PID. If users may choose a container name, the runtime and the user are added to the name, as in
+    """Labels of a job in `dgx_gpu_job_info`. Unknown labels are empty. `job_id` is the Slurm job ID
+    (of the task, for an array), the pod UID, a container ID prefix, or a program name and PID. If
+    users may choose a container name, the runtime and the user are added to the name, as in
     `lxc:4711@1000`."""
 
     job_id: str = ""
@@ -129,9 +129,9 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Return the owner of a process: its user with either the Slurm job, or the user namespace and
-    the container or pod; empty if the user is unknown. Processes with different owners never belong
-    to the same job."""
+    """Return the owner of a process, which is its user with either the Slurm job, or the user
+    namespace and the container or pod. The owner is empty if the user is unknown. Processes with
+    different owners never belong to the same job."""
     if origin.uid is None:
         return ""
     kind, number = _runtime(origin)
@@ -190,8 +190,8 @@ def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
 
 
 def _runtime(origin: JobOrigin) -> tuple[str, str]:
-    """Return the runtime and job like `runtime`. If the cgroup contains neither, return the
-    container in conmon's command line."""
+    """Return the runtime and job in the same way as `runtime`. If the cgroup contains neither,
+    return the container in the command line of conmon."""
     found = runtime(origin.cgroup, origin.uid)
     named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
     if found[0] == "process" and CONTAINER_ID.fullmatch(named):

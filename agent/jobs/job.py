@@ -14,7 +14,7 @@ from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
 class Goodput(NamedTuple):
     """GPU-seconds allotted to jobs, GPU-seconds at work, and GPU-seconds that the same work would
     take at the tensor core peak (None if not readable). `measured` is the part of the work for
-    which the last value is known; None stands for all of the work."""
+    which the last value is known. It is None if the value is known for all of the work."""
 
     given: float
     worked: float
@@ -28,7 +28,7 @@ class Goodput(NamedTuple):
 
     @property
     def of_peak(self) -> float | None:
-        """Ratio (0-1) of tensor throughput at work to the peak, about the upper bound of MFU."""
+        """Tensor throughput at work as a ratio (0-1) of the peak, an upper bound of MFU."""
         work = self.work_measured
         return min(1.0, (self.tensor or 0.0) / work) if work > 0 else None
 
@@ -67,7 +67,7 @@ class GroupedBy(StrEnum):
 
 
 class Slowdown(NamedTuple):
-    """Slowdown of a job since its first hour; `step` and `reference` are step times in seconds."""
+    """Slowdown of a job since its first hour. `step` and `reference` are step times in seconds."""
 
     step: float
     reference: float
@@ -88,7 +88,7 @@ class CulpritState(StrEnum):
 
 
 class Culprit(NamedTuple):
-    """A process that the other processes wait for; `rank` is None if it is unknown."""
+    """A process for which the other processes wait. `rank` is None if it is unknown."""
 
     rank: int | None
     pid: int
@@ -202,7 +202,7 @@ class WatchedJobs(NamedTuple):
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
-"""Minimum share of GPU-seconds for a cause to be listed; this value is chosen."""
+"""Minimum share of GPU-seconds for a cause to be listed. This value was chosen, not measured."""
 
 Seconds = Mapping[Pair, float]
 

@@ -48,7 +48,7 @@ class LookUp:
     over: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Read the inputs; runs on a separate thread, because reading may block."""
+        """Read the inputs. This method runs on a separate thread, because reading may block."""
         try:
             line = self.origin.line
             found = processes.environment(self.files, line[0].pid, identity.SHOWN)
@@ -64,7 +64,7 @@ class LookUp:
 
 
 class ProcessTable:
-    """The processes on the GPUs; for processes that are not visible, the table has the reason."""
+    """The processes on the GPUs, and the reason for each process that is not visible."""
 
     def __init__(
         self, files: FileTree, now: Callable[[], float], named: Callable[[], bool], spawn: Spawn
@@ -82,8 +82,8 @@ class ProcessTable:
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
         """Update the table for the processes now on the GPUs: add new processes, and drop others.
 
-        A new process on a known GPU arrives now; a process on a GPU that is seen for the first time
-        arrived when the process started.
+        A new process on a known GPU arrives now. If the GPU is seen for the first time, the process
+        arrived when it started.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()

@@ -73,7 +73,7 @@ class GpuTimes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A thread, or all threads of a process; `grown` is the increase in the last reading."""
+    """A thread, or all threads of a process. `grown` is the increase in the last reading."""
 
     grown: Times = NONE
     ran: float = 0.0
@@ -94,7 +94,7 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """A listing of a process's threads; with thousands of threads, it takes several reads."""
+    """A listing of the threads of a process. Thousands of threads require several reads."""
 
     elapsed: float  # s since the previous listing
     names: list[str]  # IDs of threads still to be read
@@ -120,7 +120,7 @@ class _Listing:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process. `whole` counts all threads; `launching` and `followed` are read separately."""
+    """A process. `whole` counts all threads. `launching` and `followed` are read separately."""
 
     started: float
     parent: int
@@ -162,8 +162,8 @@ class _Process:
         self, active: list[tuple[float, int]], launched: float, elapsed: float
     ) -> None:
         """Choose the longest-running thread as the engine if it ran much longer than all others.
-        `active` contains seconds and threads, longest first; `launched` is the launching time in
-        the last `elapsed` seconds. A thread is no engine while launching threads run besides it."""
+        `active` contains seconds and threads, longest first. `launched` is the launching time in
+        the last `elapsed` seconds. There is no engine while launching threads run as well."""
         ran = next((ran for ran, tid in active if tid == self.engine), 0.0)
         if ran and ENGINE * launched > ran:
             self.launching.pop(self.engine, None)
@@ -182,7 +182,7 @@ class _Process:
 
 
 class ProcessTimes:
-    """Reads GPU processes, each of them once per read, even if it uses several GPUs."""
+    """Reads GPU processes. Each process is read once per read, even if it uses several GPUs."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -198,7 +198,7 @@ class ProcessTimes:
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> GpuTimes | None:
         """Return the times of a GPU's processes at `at` (s), or None if all have exited. `foreign`
-        contains all GPUs' processes, because a rank may be the parent of another rank."""
+        contains the processes of all GPUs, because a rank may be the parent of another rank."""
         own = [one for pid in pids if (one := self._read(pid, at, launches=True))]
         below = self._descendants(gpu, pids, foreign, at)
         every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
@@ -239,7 +239,7 @@ class ProcessTimes:
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
         """Return the descendants of a GPU's processes. Searches for descendants are infrequent, and
-        at different times for each GPU."""
+        take place at different times for each GPU."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
@@ -325,8 +325,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """Read a thread; return None if it has exited or cannot be read. If `state` is None, also
-        read the state."""
+        """Read a thread, or return None if it has exited or cannot be read. If `state` is None,
+        also read the state."""
         try:
             if state is not None:
                 return thread.take(at, state, *self._schedule(pid, tid))
@@ -390,7 +390,7 @@ class ProcessTimes:
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _end(self, pid: int) -> None:
-        """Drop a process that has exited; the kernel adds its time to its parent's child times."""
+        """Drop a process that has exited. The kernel adds its time to that of its parent."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

@@ -71,10 +71,10 @@ def _coefficients(whole: list[int], lags: int) -> list[float]:
 
 
 WINDOW = 256
-"""Number of values per window; for the driver's 20 ms samples, a window covers 5.1 s."""
+"""Number of values per window. For the driver's 20 ms samples, a window covers 5.1 s."""
 
 SCALES = tuple(1 << number for number in range(5))
-"""Number of samples per value; the finest scale with a period determines the result."""
+"""Number of samples per value. The finest scale with a period determines the result."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
 """Number of windows to keep, number of windows that must agree, and relative tolerance. In
@@ -135,7 +135,7 @@ class Period(NamedTuple):
 
 
 class Pulse:
-    """Detects the pulse of a GPU in its power samples; times are in seconds."""
+    """Detects the pulse of a GPU in its power samples. Times are in seconds."""
 
     def __init__(self) -> None:
         self._steps = 0.0
@@ -176,7 +176,7 @@ class Pulse:
         return found._replace(steps=self._steps)
 
     def _examine_scales(self) -> None:
-        """Examine the scales with a full window, up to the first scale with a period; the windows
+        """Examine the scales with a full window, up to the first scale with a period. The windows
         of all coarser scales are cleared."""
         decided = False
         for scale, windows in self._windows.items():
@@ -265,8 +265,8 @@ def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
 
 
 def _period(r: Sequence[float], held: int) -> Period | None:
-    """Return the period, in lags, in an autocorrelation; each value is repeated `held` times.
-    Return None if there is no period."""
+    """Return the period, in lags, in an autocorrelation whose values are each repeated `held`
+    times. Return None if there is no period."""
     longest = len(r) - 2
     peaks = [*_peaks(r, range(2, longest // 2 + 1))]
     highest = max((height for _, height in peaks), default=0.0)

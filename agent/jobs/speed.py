@@ -12,16 +12,16 @@ LEAST_BINS = 6
 """Minimum number of values needed for the speed of the first hour."""
 
 SLOWER = 0.03
-"""Relative increase of the step time from which a job counts as slower. It exceeds the tolerance
-between the windows of a pulse."""
+"""Minimum relative increase of the step time for a job to count as slower, which exceeds the
+tolerance between the windows of a pulse."""
 
 
 class JobSpeed:
-    """Speed of a job, updated every tick; times are in seconds on the agent's monotonic clock."""
+    """Speed of a job, updated on every tick. Times are in seconds on the monotonic clock."""
 
     def __init__(self, now: float) -> None:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
-        """Steps per second in each interval of ten seconds, oldest first, or None if no rhythm."""
+        """Steps per second in each interval of ten seconds, oldest first. None without a rhythm."""
         self._end = now + BIN
         self._seen = self._steps = 0.0  # s with a rhythm, and number of steps, in this bin
         self._all_seen = self._all_steps = self._all = 0.0
@@ -37,13 +37,13 @@ class JobSpeed:
 
     @property
     def reference(self) -> float | None:
-        """Median step time in seconds over the first hour with a rhythm; None during the first
+        """Median step time in seconds over the first hour with a rhythm, or None during the first
         minute of that hour."""
         known = len(self._first_hour) >= LEAST_BINS
         return 1 / median(self._first_hour) if known else None
 
     def take(self, now: float, seconds: float, step: float | None) -> None:
-        """Add `seconds` that end at `now`, with a step time, or None if no rhythm is detected."""
+        """Add `seconds` that end at `now`, with their step time, or None without a rhythm."""
         if step:
             self._first = now if self._first is None else self._first
             self._seen, self._steps = self._seen + seconds, self._steps + seconds / step

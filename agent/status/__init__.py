@@ -1,1 +1,1 @@
-"""The status of this machine, computed once per tick and shown by the page and the terminal."""
+"""The status of this machine, computed once per tick and shown on the page and in the terminal."""

@@ -37,7 +37,7 @@ def summary(found: Sequence[AbsenceStatus]) -> str | None:
 
 
 def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
-    """Return each place and reason, with the metrics that are absent there for this reason."""
+    """Return each place and reason, with the metrics that are absent for this reason."""
     metrics: dict[str, list[str]] = {}
     for one in found:
         metrics.setdefault(one.text, []).append(one.metric)
@@ -45,8 +45,8 @@ def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
 
 
 def _where(places: Sequence[Mapping[str, str]]) -> str:
-    """Return the places of absences based on their labels, for example `GPUs 0-7`, `GPU 0 link 2;
-    GPU 3 link 0`, or `md0, md1`."""
+    """Return the places of absences as text, based on their labels, for example `GPUs 0-7`, `GPU 0
+    link 2; GPU 3 link 0`, or `md0, md1`."""
     further: dict[str, dict[str, None]] = {}  # by GPU
     for labels in places:
         rest = [

@@ -40,7 +40,7 @@ from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
 MOST_ENDED = 5
-"""Maximum number of ended jobs in the status; `/api/v1/jobs` lists all ended jobs."""
+"""Maximum number of ended jobs in the status. All ended jobs are in `/api/v1/jobs`."""
 
 SEEN = 0.05
 """Minimum share of GPU time outside the main state for which the status shows all states."""
@@ -155,8 +155,8 @@ class StatusBoard:
         return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
 
     def _looked(self, ailing: Ailing) -> Looked:
-        """Return the parts based on the last check for faults. They are cached, because computing
-        them requires reading a whole snapshot."""
+        """Return the parts based on the last check for faults. The parts are cached, because
+        computing them requires reading a whole snapshot."""
         source, seen = self.source, self.source.faults.snapshot
         if self._last_look.snapshot is not seen:
             absences = absence_statuses(seen.absences(seen.at))

@@ -34,7 +34,7 @@ def finding_statuses(
     step: Callable[[ActiveFault], str],
 ) -> tuple[FindingStatus, ...]:
     """Return the active faults, most serious first. `places` contains places and GPUs for kinds of
-    faults that have no place of their own; `step` returns the first step for a fault."""
+    faults that have no place of their own. `step` returns the first step for a fault."""
     down = {_port(one) for one in watch.active if one.finding.kind == "port_down"}
     words = {
         one.id: (
@@ -59,7 +59,7 @@ def _port(one: ActiveFault) -> tuple[str, ...]:
 
 def _under(one: ActiveFault, same: Sequence[ActiveFault]) -> bool:
     """Return whether a fault of a port or disk of the host is hidden by another fault of the same
-    port or disk. The other fault is then at least as old."""
+    port or disk that is at least as old."""
     return not one.finding.gpu and any(
         one.hidden_by == other.id and one.finding.device and _port(one) == _port(other)
         for other in same
@@ -111,8 +111,8 @@ def _status(
 
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
-    """Return the text without the GPU name. If the traffic on a PCIe link is well below its limit,
-    the text includes this."""
+    """Return the text without the GPU name. If the traffic on a PCIe link is well below the limit
+    of the link, the text mentions this."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
@@ -145,8 +145,8 @@ def grave(findings: Iterable[FindingStatus]) -> bool:
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of a GPU's work. Return None for good work on a GPU with a critical finding,
-    because the work is not healthy, but the work is not at fault either."""
+    """Return the level of a GPU's work. Return None for good work on a GPU with a critical finding:
+    the work is not healthy, but it is not at fault either."""
     return None if level is Level.GOOD and grave(findings) else level
 
 
@@ -161,7 +161,7 @@ def by_gpu(
 
 
 Ailing = Mapping[tuple[str, str], Level]
-"""Level of the worst finding, by kind of path and device. The kind is empty for host devices,
+"""Level of the most severe finding, by kind of path and device. The kind is empty for host devices,
 because most findings of a GPU do not concern a path."""
 
 OF_PATH = {

@@ -44,7 +44,7 @@ COSTS = 0.25
 
 BESIDE = 0.06
 """Minimum share of time lost to a cause for which the headline mentions the cause on a working GPU.
-The minimum is doubled for exposed communication, which is a few per cent in healthy jobs."""
+The minimum is twice as high for exposed communication, which is a few per cent in healthy jobs."""
 
 STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier state lost more time."""
@@ -102,13 +102,13 @@ class Judged(NamedTuple):
         return self.shown(self.beside.pair if self.beside else None)
 
     def stood(self, pair: Pair | None) -> float:
-        """Return the seconds since a state began, even if it is not the current state."""
+        """Return the seconds since the start of a state, even if it is not the current state."""
         past = self.pair != pair and self.beside and self.beside.pair == pair
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the pair to display: the largest loss in the window, unless it is small or the
-        current loss has lasted for long. A working GPU displays a loss only if it is `main`."""
+        """Return the pair to display, which is the largest loss in the window, unless it is small
+        or the current loss has lasted long. A working GPU displays a loss only if it is `main`."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -192,14 +192,14 @@ def _judged(
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
-    """Return the first step to avoid a loss on this GPU, the same wherever the loss is shown."""
+    """Return the first step to avoid a loss on this GPU. The step is the same in every view."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return the first step for a fault; for lost time, return the step for the largest cause."""
+    """Return the first step for a fault or, for lost time, the first step for the largest cause."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
@@ -214,7 +214,7 @@ def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
     """Return the time shares over the last 15 minutes, or since the job began if that is later, and
-    the number of known seconds. If none are known, return the shares of the last 10 s and 0."""
+    the number of known seconds. If no second is known, return the shares of the last 10 s and 0."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))
@@ -309,7 +309,7 @@ def reasons(gpu: Judged) -> tuple[Why, ...]:
 
 
 def slowed(gpu: Judged) -> tuple[Why, ...]:
-    """Return the time lost to reduced clocks in addition to another state, with the reason."""
+    """Return the time lost to reduced clocks in addition to another state, and the reason."""
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(

@@ -19,8 +19,8 @@ Members = tuple[Pair | None, list[Judged]]
 
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
-    """Return the GPUs grouped by displayed pair and reason, in descending order of severity, then
-    of size. A GPU that others wait for displays its own loss."""
+    """Return the GPUs grouped by displayed pair and reason, first in descending order of severity,
+    and then of size. A GPU for which others wait displays its own loss."""
     main, awaited = _main_loss(gpus), {gpu.waits_for for gpu in gpus}
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -47,8 +47,8 @@ def _weight(group: Members) -> tuple[bool, bool, int, int, int]:
 
 
 def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level | None:
-    """Return the level of a group. Communication is a warning only if a link is `full`, like in its
-    alert."""
+    """Return the level of a group. As in the alert, communication is a warning only if a link is
+    `full`."""
     if pair is None:
         first = gpus[0]
         return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
@@ -85,7 +85,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
 
 
 def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
-    """Return the time share of the pair, and the length of the corresponding window in seconds."""
+    """Return the time share of the pair, and the length of its window in seconds."""
     windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
     verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
     shares = (

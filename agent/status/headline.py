@@ -19,8 +19,8 @@ from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of findings about missing data, which are shown only in the list of findings unless they
-are the only findings."""
+"""Kinds of findings about missing data, which are in the headline only if there are no other
+findings."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
@@ -112,8 +112,8 @@ def _clause(
 
 
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
-    """Return a clause about a driver that does not respond, which is only a warning while a late
-    read may still succeed."""
+    """Return a clause about a driver that does not respond. The clause is only a warning while a
+    late read may still succeed."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
     known = any(f.kind in OF_DRIVER and f.level is Level.CRITICAL for f in facts.findings)
@@ -163,7 +163,7 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
     """Return a clause about the work of all GPUs, with the first step of the most serious group
-    that has one."""
+    that has a first step."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
@@ -199,8 +199,8 @@ ONLY = "the GPU"
 
 
 def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
-    """Return the GPUs by index, for example `GPUs 1-3 and 5`, or, if all GPUs are included, their
-    number, for example `8 GPUs`."""
+    """Return the GPUs by index, for example `GPUs 1-3 and 5`. If all GPUs are included, return
+    their number, for example `8 GPUs`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
     return listed([gpu.number for gpu in gpus])
@@ -226,7 +226,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Return the time shares at which the alerts fire, and the windows, by state."""
+    """Return the time shares at which the alerts fire, and their windows, by state."""
     return {
         State.STARVED: (
             (limits.starved_share, limits.starved_window),

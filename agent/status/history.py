@@ -1,5 +1,5 @@
-"""History of the last 15 minutes, in slots of one second of the agent's clock, with limited
-memory."""
+"""History of the last 15 minutes in a limited amount of memory, with a slot for each second of the
+agent's clock."""
 
 from array import array
 from base64 import b64encode
@@ -20,14 +20,14 @@ SPAN = 900
 """Number of slots to keep."""
 
 STANDS = int(LONGEST)
-"""Maximum number of missed slots that a late tick fills; longer gaps remain empty."""
+"""Maximum number of missed slots that a late tick fills. Longer gaps remain empty."""
 
 MOST_GPUS = 128
 """Maximum number of GPU histories. Histories without values are dropped."""
 
 
 class HistorySeries(NamedTuple):
-    """Encoding of values as `value / scale`, rounded; the largest code stands for a gap."""
+    """Encoding of values as `value / scale`, rounded. The largest code stands for a gap."""
 
     name: str
     unit: str
@@ -38,7 +38,7 @@ class HistorySeries(NamedTuple):
     seconds: float = 0.0  # averaging window of the value
 
     def code(self, value: float | None) -> int:
-        """Return the code of a value; values out of range are limited to the range."""
+        """Return the code of a value. Values outside the range are limited to the range."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)
@@ -86,7 +86,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write the slot of a second, or all slots covered by a late tick."""
+        """Write the slot of a second or, for a late tick, all slots that the tick covers."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -107,8 +107,8 @@ class ValueHistory:
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
-        """Return the seconds for which the share of a pair has been `least` or more, or, with
-        `within`, the seconds since the share first reached it in the last `within` seconds."""
+        """Return the seconds since the share of a pair was last below `least`. With `within`,
+        return the seconds since the share first reached `least` in the last `within` seconds."""
         ring = self.shares.get(pair)
         if ring is None:
             return 0
@@ -154,7 +154,7 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots that this tick writes; a longer gap before the tick remains empty."""
+        """Return the slots that this tick writes. A longer gap before the tick remains empty."""
         newest = self.newest or 0
         if second - newest <= STANDS:  # repeats a second if the clock has stopped
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
@@ -187,7 +187,7 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop histories without values in the whole span, and pairs with shares of 0 only."""
+        """Drop histories without values in the whole span, and pairs whose shares are all 0."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():

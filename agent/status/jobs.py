@@ -26,7 +26,7 @@ MOST_SHARES = 3
 LEAST = 0.01
 """Minimum time share of a state to be mentioned."""
 MOST = 0.9
-"""Maximum saved share of a job's time; above it, too little work was observed for an estimate."""
+"""Maximum saved share of a job's time. Above it, there is too little work for an estimate."""
 
 
 def title(receipt: Receipt) -> str:
@@ -64,7 +64,7 @@ def _pace(job: Job) -> str:
 
 
 def _hang_text(hang: Hang) -> str:
-    """Return a description of a hang, including the processes that the job waits for, if known."""
+    """Return a description of a hang, including the processes for which the job waits, if known."""
     text = f"hung for {duration(hang.seconds)}"
     if not hang.culprits:
         return f"{text}: every GPU waits; the cause is not known"
@@ -79,7 +79,7 @@ def culprit_name(one: Culprit) -> str:
 
 
 def hang_action(hang: Hang) -> str:
-    """Return the advice for a hang, with the process that the job waits for, if known."""
+    """Return the advice for a hang, with the process for which the job waits, if known."""
     first = next(iter(hang.culprits), None)
     return hang_advice(f"{first.pid}") if first else hang_advice()
 
@@ -103,7 +103,7 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def hours_text(receipt: Receipt) -> str:
-    """Return the GPU-hours, the lost GPU-hours, and then the other states, largest share first."""
+    """Return the GPU-hours, the lost GPU-hours, and then the other states, largest first."""
     lost = time_in(receipt.seconds, *LOST_STATES)
     words: tuple[list[str], list[str]] = [], []
     for pair, share in largest(receipt.seconds):
@@ -117,7 +117,7 @@ def hours_text(receipt: Receipt) -> str:
 
 def cost_text(receipt: Receipt) -> str:
     """Return the cost of the job's GPU-hours, of the lost GPU-hours, and, for a running job, of
-    each additional hour; empty if no price is configured."""
+    each further hour, or an empty string without a price."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
@@ -130,7 +130,7 @@ def cost_text(receipt: Receipt) -> str:
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     """Return the time saved by removing the costliest known cause, or a note about the hang if the
-    job is `hung`; empty if the saving is small, or if it is so large that little work was done."""
+    job is `hung`. Empty if the saving is small, or so large that little work was done."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
@@ -169,8 +169,8 @@ def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
 
 
 def receipt_level(receipt: Receipt) -> Level | None:
-    """Return the level of a job's lost time: the highest severity whose states took more than a
-    quarter of the time."""
+    """Return the level of a job's lost time, which is the highest severity whose states took more
+    than a quarter of the time."""
     lost: dict[Severity, float] = {}
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:
@@ -193,8 +193,8 @@ def running_job(
     *,
     silent: bool,
 ) -> RunningJob:
-    """Return the status of a running job; `findings` are the findings of its GPUs. While the driver
-    is `silent`, the state of the job is unknown."""
+    """Return the status of a running job. `findings` contains the findings of its GPUs. While the
+    driver is `silent`, the state of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one.text for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))

@@ -14,7 +14,7 @@ from agent.status.paths import INWARD, PORTS, Way, port_labels, speed, works
 from agent.status.words import rate
 
 FULL_RATE = 0.99
-"""Share of the rate in the spec sheet from which a link counts as running at full rate."""
+"""Minimum share of the rate in the spec sheet at which a link counts as running at full rate."""
 
 
 def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
@@ -81,7 +81,7 @@ def link_rates(
 
 
 def _off(key: PathKey, samples: SampleStore, ailing: Ailing) -> str:
-    """Return a remark about a port that is down or has a fault; empty for other ports."""
+    """Return a remark about a port that is down or has a fault, or nothing for other ports."""
     up = works(key, samples) is not False
     if ("", key.device) in ailing:
         return "with a fault" if up else "down"

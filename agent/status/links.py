@@ -1,4 +1,4 @@
-"""NVLink graph with an edge per link, or an edge for all links from a GPU to the switches."""
+"""NVLink graph, with an edge per link, or an edge for all links from a GPU to the switches."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -22,7 +22,7 @@ TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "ful
 
 LITTLE = 0.01
 MID = 0.4
-"""Minimum shares of the limit from which an edge has the load `low` and `mid`."""
+"""Minimum shares of the limit at which the load of an edge is `low` and `mid`."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ def nvlink_graph(
     *,
     faults: Iterable[ActiveFault],
 ) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
-    """Return the NVLink graph and its edges; `faults` shows which links have errors."""
+    """Return the NVLink graph and its edges. `faults` shows which links have errors."""
     errs = {
         (one.finding.gpu.index, int(one.finding.device))
         for one in faults

@@ -1,8 +1,7 @@
-"""The status of a machine at a tick, as returned by `/api/v1/status`.
-
-Lists are in descending order of severity. Texts are only for people and must not be compared or
-searched; commands in a text are in backticks. Field names include the unit. Null means unknown or
-not applicable, according to an adjacent reason or text.
+"""The status of a machine at a tick, as returned by `/api/v1/status`. Lists are in descending order
+of severity. Texts are only for people, and must not be compared or searched. Commands in a text are
+in backticks. Field names include the unit. Null means unknown or not applicable, as explained by an
+adjacent reason or text.
 """
 
 from collections.abc import Mapping
@@ -26,7 +25,7 @@ class Level(StrEnum):
 
 
 class AlertStatus(Struct, frozen=True, kw_only=True):
-    """The alert of a finding; `text` describes who is notified and when the alert fires."""
+    """The alert of a finding. `text` describes who is notified and when the alert fires."""
 
     name: str
     severity: Level
@@ -35,9 +34,9 @@ class AlertStatus(Struct, frozen=True, kw_only=True):
 
 
 class HeadlineClause(Struct, frozen=True, kw_only=True):
-    """A clause of the machine's summary: a fault, or the work of a group of GPUs.
+    """A clause of the machine's summary, which describes a fault, or the work of a group of GPUs.
 
-    `findings` contains the IDs of the clause's findings; lists of findings omit these findings.
+    `findings` contains the IDs of the clause's findings, which are omitted from lists of findings.
     """
 
     level: Level | None
@@ -60,7 +59,7 @@ class Why(Struct, frozen=True, kw_only=True):
 class GpuGroup(Struct, frozen=True, kw_only=True):
     """GPUs with the same verdict. If there is no state, `reason` is the machine-readable reason.
 
-    `share` is the share of the last `window_seconds` spent in the state with the cause; `since` is
+    `share` is the share of the last `window_seconds` spent in the state with the cause. `since` is
     the time at which the first GPU of the group entered the state.
     """
 
@@ -81,7 +80,7 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
 
 
 class FindingStatus(Struct, frozen=True, kw_only=True):
-    """A fault. `hidden_by` is the ID of the finding that causes the fault; a hidden finding is
+    """A fault. `hidden_by` is the ID of the finding that causes the fault. A hidden finding is
     shown below its cause, without a first step."""
 
     id: str
@@ -102,7 +101,7 @@ class FindingStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuFigures(Struct, frozen=True, kw_only=True):
-    """Current figures of a GPU, with limits; power and tensor throughput are means over 10 s."""
+    """Current figures of a GPU, with limits. Power and tensor throughput are means over 10 s."""
 
     activity_ratio: float | None = None
     sm_active_ratio: float | None = None
@@ -118,7 +117,7 @@ class GpuFigures(Struct, frozen=True, kw_only=True):
 
 
 class ProcessStatus(Struct, frozen=True, kw_only=True):
-    """A process on a GPU; program and user are set only if the configuration allows them."""
+    """A process on a GPU. Program and user are set only if the configuration allows it."""
 
     pid: int
     program: str | None = None
@@ -141,9 +140,8 @@ class InstanceStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuStatus(Struct, frozen=True, kw_only=True):
-    """A GPU and its verdict, with details that are omitted in its group.
-
-    `shares` contains time shares of the last ten seconds by `state/cause`; `findings` contains IDs.
+    """A GPU and its verdict, with details that are omitted in its group. `shares` contains time
+    shares of the last ten seconds by `state/cause`. `findings` contains IDs.
     """
 
     gpu: int
@@ -254,7 +252,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 
 class NvlinkGraph(Struct, frozen=True, kw_only=True):
-    """The NVLink graph, whose kind is switch, mesh, full, direct, or none; `expected` contains the
+    """The NVLink graph, whose kind is switch, mesh, full, direct, or none. `expected` contains the
     pairs of linked GPUs in the spec sheet, with the number of links."""
 
     kind: str
@@ -312,7 +310,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Struct, frozen=True, kw_only=True):
-    """Values of a metric that are absent for the same reason; `text` names places and reason."""
+    """Values of a metric that are absent for the same reason. `text` names places and reason."""
 
     metric: str
     meaning: str

@@ -21,7 +21,7 @@ from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
 INWARD = ("receive", "read", "total")
-"""Directions shown on the left; for disks, directions are relative to the host."""
+"""Directions shown on the left. For disks, directions are relative to the host."""
 
 TITLES = {
     "nvlink": "NVLink",
@@ -44,13 +44,13 @@ PORTS = {
     "infiniband": (infiniband.PORT_UP, infiniband.RATE),
 }
 MOVES = 5e6
-"""Minimum bytes per second from which a path without a limit counts as used."""
+"""Bytes per second at and above which a path without a limit counts as used."""
 
 AT_WORK = 0.1
 """Minimum share of the limit from which the page expands a kind of path."""
 
 MANY = 16
-"""Maximum number of devices in a kind that is expanded; more devices would fill the page."""
+"""Maximum number of devices in an expanded kind, because more devices would fill the page."""
 
 QUIET = 0.01
 DIGITS = 4
@@ -153,7 +153,7 @@ def _text(path: str, moved: float | None, up: bool | None) -> str:
 
 
 def speed(moved: float, path: str) -> str:
-    """Return a speed, for example `3.2 GB/s` or `21 MB/s`; for networks, `372 Gb/s` (bits)."""
+    """Return a speed, for example `3.2 GB/s` or `21 MB/s` or, in bits for networks, `372 Gb/s`."""
     value, unit = (8 * moved, "b/s") if path in PORTS else (moved, "B/s")
     if value == 0:
         return "0"
@@ -250,8 +250,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the sort key of a device: full devices first, then by usage in tenths of the threshold
-    in the busier direction, then by traffic in powers of 4, and then in natural order."""
+    """Return the sort key of a device. Full devices are first. The further keys are usage in the
+    busier direction in tenths of the threshold, traffic in powers of 4, and natural order."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0
@@ -260,8 +260,8 @@ def _fullest(ways: Device) -> tuple[object, ...]:
 
 
 def _likeness(ways: Device, ailing: Ailing) -> list[object]:
-    """Return a key that is equal for devices that share a row: utilization is in steps of 5 %, or
-    traffic is in powers of 2."""
+    """Return a key that is equal for devices that share a row, based on utilization in steps of 5
+    %, or on traffic in powers of 2."""
     return [
         (
             *(way.path, way.direction, way.limit_bytes_per_second, way.level),

@@ -19,7 +19,7 @@ LONG_TURN = 3.0
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Accounts, data paths, jobs, and faults after a tick; used only in the event loop."""
+    """Accounts, data paths, jobs, and faults after a tick, used only in the event loop."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # recent samples
@@ -40,7 +40,7 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return the wall-clock seconds for which the driver has not responded, excluding time that the
-    agent waited for a CPU; 0 if the driver responds."""
+    """Return the wall-clock seconds for which the driver has not responded, or 0 if it responds.
+    Time for which the agent waited for a CPU is excluded."""
     turn = snapshot.turns.get("nvml", 0.0)
     return turn if turn > LONG_TURN else 0.0

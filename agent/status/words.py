@@ -37,14 +37,14 @@ UNANSWERED = "not known: the driver does not respond"
 Parts = Sequence[str]
 """Template parts. `{name}` is a figure, `{name_limit}` is its limit, `{0}` is the first name,
 `{names}` is all names, and `{gpu}` and `{device}` are the subject. `{n:link|links}` is a number and
-its noun, and `{n:~link|links}` is only the noun; `{x:rate}` is in GB/s, and `{x:bits}` in Gb/s.
+its noun, and `{n:~link|links}` is only the noun. `{x:rate}` is in GB/s, and `{x:bits}` is in Gb/s.
 Facts and alerts share `percent`, which takes a ratio, and `speed`, which takes bytes per second."""
 
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Minimum duration in seconds that a text includes; a shorter duration would change the text every
-second."""
+"""Minimum duration in seconds that is mentioned in a text. A shorter duration would change the text
+every second."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts
@@ -69,8 +69,8 @@ def began(snapshot: Snapshot, seconds: float) -> datetime:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units if it is an hour or longer, or else in a single rounded unit,
-    because texts are updated every second. Must be consistent with `span` in figures.js."""
+    """Return a duration in two units if it is an hour or longer, and otherwise in a single rounded
+    unit, because texts are updated every second. Must be consistent with `span` in figures.js."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -84,14 +84,14 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a number with two significant digits or all integer digits: 0.042, 3.9, 120."""
+    """Return a number with two significant digits or with all integer digits (0.042, 3.9, 120)."""
     if 0 < value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
 
 
 def rate(moved: float | None, limit: float | None, path: str) -> str:
-    """Return bytes per second with their limit, if known, for example `39 of 55 GB/s`; networks use
+    """Return bytes per second with their limit, if known, for example `39 of 55 GB/s`. Networks use
     bits."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
     shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
