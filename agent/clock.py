@@ -11,7 +11,7 @@ from operator import sub
 from typing import NamedTuple, Protocol
 
 SLEEP_FOR_LOCK = 0.005
-"""Maximum sleep in seconds of a thread that waits for Python's lock: the thread checks the lock
+"""Maximum sleep in seconds of a thread that waits for Python's lock. The thread checks the lock
 every half millisecond, and sleeps longer only if another thread acquires the lock first."""
 
 SHORT = 0.1  # Wall-clock seconds below which a call is assumed to have no waits
@@ -38,11 +38,10 @@ class ProcessorTime(NamedTuple):
 
     def waited(self, before: "ProcessorTime", thread: int) -> float:
         """Return the seconds since `before` for which a thread, or the whole process, waited for a
-        CPU or for Python's lock.
-
-        Waiting for the lock looks like sleeping, just like waiting in a driver. The wait consists
-        of short sleeps and cannot be longer than the time for which the holder of the lock, which
-        is assumed to be the busiest other thread, was running or queued.
+        CPU or for Python's lock. Waiting for the lock looks like sleeping, in the same way as
+        waiting in a driver. The wait consists of short sleeps, and cannot be longer than the time
+        for which the holder of the lock was running or queued. The holder is assumed to be the
+        busiest other thread.
         """
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
@@ -144,7 +143,7 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Return the CPU time of each thread of this process; empty if the kernel lacks support."""
+    """Return the CPU time of each thread of this process, or nothing without kernel support."""
     found = {}
     for thread in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError):
@@ -161,7 +160,7 @@ class Stopwatch:
     """Measures the wall-clock seconds that calls of a thread take, excluding the agent's own waits,
     because an overloaded machine must not look like a driver that hangs.
 
-    A call that hangs either sleeps in the driver or spins on the driver's lock; both are included.
+    A call that hangs either sleeps in the driver or spins on the driver's lock. Both are included.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")
@@ -178,7 +177,7 @@ class Stopwatch:
 
     @property
     def took(self) -> float:
-        """Wall-clock seconds since the start, excluding waits; may be read on any thread. A short
+        """Wall-clock seconds since the start, excluding waits. May be read on any thread. A short
         time is returned unchanged, because determining waits is expensive."""
         passed = self.passed
         if passed < SHORT:

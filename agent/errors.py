@@ -25,7 +25,7 @@ class Failure(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Return text that is safe to display: terminal control sequences and unprintable characters in
+    """Return text that is safe to display. Terminal control sequences and unprintable characters in
     names of devices, programs, or recordings are escaped, as in `\\x1b`. Line breaks are kept."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
@@ -33,7 +33,7 @@ def printable(text: str) -> str:
 
 
 def encodable(label: str) -> str:
-    """Return a label value that cannot disguise its content: unprintable characters, characters
+    """Return a label value that cannot disguise its content. Unprintable characters, characters
     that change the text direction, and bytes that are not UTF-8 are replaced by question marks."""
     if label.isprintable():
         return label

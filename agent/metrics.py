@@ -29,7 +29,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     `possible` and `fastest` are numbers, or names in `RANGES` and `FASTEST`. `which` contains label
     values: the default set includes every series with any of these values.
 
-    A GPU value that a single NVML call returns requires no code: `call` is a field ID, or the
+    A GPU value that a single NVML call returns requires no code. `call` is a field ID, or the
     getter name without the prefix `nvmlDeviceGet`, followed by its arguments and the member or the
     index in the structure that it returns, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`,
     and `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values,
@@ -52,7 +52,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     every: str = ""
 
     def metric(self, name: str) -> Metric:
-        """Return the metric with this name; a name that ends in `_total` makes it a counter."""
+        """Return the metric with this name. A metric whose name ends in `_total` is a counter."""
         counts = name.endswith("_total")
         kind = Kind.COUNTER if counts else Kind.INTERNAL if self.internal else Kind.GAUGE
         possible = NOT_NEGATIVE if counts else ANY

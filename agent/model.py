@@ -71,7 +71,7 @@ PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MIS
 
 
 class Absent(Exception):
-    """Raised for an absent value; `reason` is the cause, and the message contains the query."""
+    """Raised for an absent value. `reason` is the cause, and the message contains the query."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail or reason.value)
@@ -167,7 +167,7 @@ class Absence(NamedTuple):
 
 
 class GpuKey(NamedTuple):
-    """A GPU: its NVML index, which may change after another GPU is lost, and its permanent UUID."""
+    """A GPU: its NVML index, which may change if another GPU is lost, and its permanent UUID."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
     uuid: str
@@ -180,7 +180,7 @@ class GpuKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Identity of a GPU; `index` may change after another GPU is lost, but `uuid` never changes."""
+    """Identity of a GPU. `index` may change after another GPU is lost, but `uuid` never changes."""
 
     index: int
     uuid: str
@@ -197,7 +197,7 @@ class GpuIdentity:
 
 
 class Figure(NamedTuple):
-    """A number that supports a decision; `unit` is a base unit (ratio, bytes_per_second, ...)."""
+    """A number that supports a decision. `unit` is a base unit (such as bytes_per_second)."""
 
     name: str
     value: float
@@ -229,7 +229,7 @@ class Severity(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A fault of the machine. `device` is the faulty port, link, array, or source, or empty if the
-    fault affects the whole GPU or machine; `labels` are additional labels of the alert."""
+    fault affects the whole GPU or machine. `labels` contains additional labels of the alert."""
 
     kind: str
     severity: Severity
@@ -289,7 +289,7 @@ Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
 LOST_STATES = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
-"""States that count as lost time, most serious first; all sums of lost time use this list. Exposed
+"""States that count as lost time, most serious first. All sums of lost time use this list. Exposed
 communication transfers a job's own data, so it is shown separately."""
 WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMUNICATING)
 
@@ -329,7 +329,7 @@ class Verdict:
 
 
 class ReadKey(NamedTuple):
-    """Key of a device read; the latest reading is stored by this key."""
+    """Key of a device read, by which the latest reading of the read is stored."""
 
     source: str
     part: str
@@ -338,7 +338,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Result of a read; `at` and the read interval `every` are in seconds on the agent's clock."""
+    """Result of a read. `at` and the read interval `every` are in seconds on the agent's clock."""
 
     key: ReadKey
     at: float
@@ -383,7 +383,7 @@ class Snapshot:
         )
 
     def absences(self, now: float) -> Iterator[Absence]:
-        """Yield all absent values, including the samples of expired readings as stalled."""
+        """Yield all absent values. Samples of expired readings are included as stalled."""
         for reading in self.readings.values():
             yield from reading.absences
             if not reading.fresh(now):

@@ -1,4 +1,4 @@
-"""Ranges of possible metric values (values outside are errors of the driver), index ranges, and
+"""Ranges of possible metric values (values outside are driver errors), ranges of indices, and
 addresses."""
 
 import re
@@ -56,7 +56,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
 
 
 def pci_address(text: str) -> tuple[int, ...]:
-    """Return the domain, bus, and device of a PCI address in any notation; empty if invalid."""
+    """Return domain, bus, and device of a PCI address in any notation, or nothing if invalid."""
     try:
         return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
     except ValueError:

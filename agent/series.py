@@ -1,8 +1,7 @@
-"""Recent samples: the only source of latest values, means, and rates.
-
-A series is absent as soon as the latest reading lacks it; only `last` searches older readings. The
-cost of a tick depends only on the number of new readings: the position of a series is determined
-once for all readings with the same shape, and shapes seldom change.
+"""Recent samples: the only source of latest values, means, and rates. A series is absent as soon as
+the latest reading lacks it. Only `last` searches older readings. The cost of a tick depends only on
+the number of new readings, because the position of a series is determined once for all readings
+with the same shape, and shapes seldom change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ WINDOW_SECONDS = 3.0
 """Default window in seconds for a mean or rate."""
 
 KEPT = 12.0
-"""Seconds for which readings are kept, plus one older reading; no query has a longer window."""
+"""Seconds for which readings are kept, plus one older reading. No query has a longer window."""
 
 
 class Point(NamedTuple):
@@ -77,7 +76,7 @@ NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((),
 
 @dataclass(slots=True, eq=False)
 class SampleStore:
-    """Recent samples by metric and labels; `now` is the monotonic time of the current tick.
+    """Recent samples by metric and labels. `now` is the monotonic time of the current tick.
 
     An expired value is treated as if it had never been read. The store is not thread-safe.
     """
@@ -160,7 +159,7 @@ class SampleStore:
     # Queries
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Return the read that has provided a series most recently, unless expired, or None."""
+        """Return the read that has provided a series most recently, or None if it has expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)

@@ -1,4 +1,4 @@
-"""Work that may hang or fail; each task runs on a separate daemon thread."""
+"""Work that may hang or fail, and therefore runs on a separate daemon thread for each task."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Timeout in seconds for file systems; one that hangs would block startup and shutdown."""
+"""Timeout in seconds for file systems, because a file system that hangs would block the agent."""
 
 
 class Spawn(Protocol):
@@ -44,8 +44,8 @@ def _run(done: Future[T], work: Callable[[], T]) -> None:
 
 
 def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
-    """Return the result of work on files, or raise its exception. Raise TimeoutError after
-    `seconds`; the thread is then abandoned."""
+    """Return the result of work on files, or raise its exception. After `seconds`, raise
+    TimeoutError and abandon the thread."""
     done = on_a_thread("files", work)
     try:
         return done.result(seconds)

@@ -77,7 +77,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""Hold (s) above which an alert has no job label, because it would start again with each job."""
+"""Hold (s) above which an alert has no job label, because each new job would restart the hold."""
 
 DOWN = "DgxAgentDown"
 OWNERS = "instance_gpu:job_info:owner"
@@ -108,7 +108,7 @@ def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
-    """Return the Alertmanager configuration by file name; `scale` multiplies durations."""
+    """Return the Alertmanager configuration by file name. `scale` multiplies durations."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     faults = alerts_of(groups(settings, scale))
     return {"alertmanager.yaml": configuration(settings[Receivers], parameters, faults)}

@@ -34,7 +34,7 @@ NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 
 
 def missing(receivers: Receivers) -> str:
-    """Return a description of the first incomplete setting; empty if there is none."""
+    """Return a description of the first incomplete setting, or an empty string if there is none."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:
@@ -71,7 +71,7 @@ TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
 
 
 def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
-    """Return the receiver's notification integrations, with PagerDuty only if `page` is true."""
+    """Return the notification integrations of a receiver, with PagerDuty only if `page` is true."""
     found: dict[str, list[dict[str, Any]]] = {}
     if r.webhook_url:
         found["webhook_configs"] = [webhook(r.webhook_url, r.webhook_token_file)]

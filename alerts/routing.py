@@ -1,4 +1,4 @@
-"""The Alertmanager configuration: routes, repeat intervals, and inhibitions, so that each fault
+"""The Alertmanager configuration: routes, repeat intervals, and inhibitions, with which each fault
 results in a single message.
 
 An inhibiting alert must fire before the alert that it silences would be sent. Therefore, the hold
@@ -50,7 +50,7 @@ def _route(route: Route, receiver: str, parameters: RuleParameters) -> dict[str,
 
 
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
-    """Return the text of alertmanager.yaml; raise ConfigError if a receiver is incomplete."""
+    """Return the text of alertmanager.yaml. Raise ConfigError if a receiver is incomplete."""
     wrong = missing(r)
     if wrong:
         raise ConfigError(wrong)
@@ -73,7 +73,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes YAML without anchors; receivers with the same settings are repeated."""
+    """Writes YAML without anchors. Receivers with the same settings are repeated."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

@@ -1,5 +1,5 @@
-"""RUNBOOK.md, with a section for each alert that consists of its page and rules, and an HTML page
-with the same content, which every agent serves as the target of runbook links."""
+"""RUNBOOK.md, which has a section for each alert with its page and rules, and an HTML page with the
+same content. Every agent serves the HTML page as the target of runbook links."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
 
 
 def _contents(groups: Sequence[Group]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each part with its alerts; a group without a title belongs to the previous part."""
+    """Yield each part with its alerts. A group without a title belongs to the previous part."""
     parts: dict[str, list[str]] = {}
     title, seen = "", set[str]()
     for group in groups:

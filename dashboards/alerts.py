@@ -24,7 +24,7 @@ DECIDING = ("severity", "window", "sign", "action", "cause")
 """Labels that determine the first step of an alert."""
 
 TWO_LINES = 215
-"""Characters of a first step that fit in two lines on a screen 1600 pixels wide."""
+"""Length of a first step that fits in two lines on a screen that is 1600 pixels wide."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
@@ -101,8 +101,8 @@ def _begin(text: str) -> str:
 
 
 def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
-    """Return PromQL with a row for each alert. More than three alerts that differ only in their
-    place on a node share a row."""
+    """Return PromQL with a row for each alert. If more than three alerts differ only in their place
+    on a node, they share a row."""
     each = aggregated(operator, expr, by)
     rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)

@@ -32,7 +32,7 @@ def name_of(pair: Pair) -> str:
 
 
 class Step(NamedTuple):
-    """The colour of values from a threshold on; None is below all thresholds."""
+    """The colour of values at or above a threshold. None stands for the lowest range of values."""
 
     value: float | None
     colour: str

@@ -72,7 +72,7 @@ def _kept(made: Mapping[str, Any], keys: Collection[str]) -> Json:
 
 
 def _placed(rows: Sequence[Row]) -> list[Json]:
-    """Return the rows from top to bottom: an open row is followed by its panels, and a collapsed
+    """Return the rows from top to bottom. An open row is followed by its panels, and a collapsed
     row contains its panels."""
     out: list[Json] = []
     top, ids = 0, count(1)
@@ -92,7 +92,7 @@ def _placed(rows: Sequence[Row]) -> list[Json]:
 
 
 def _flow(panels: Sequence[Json], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
-    """Place panels from left to right, in as many lines as necessary; return the panels and the
+    """Place panels from left to right, in as many lines as necessary. Return the panels and the
     bottom of the last line."""
     out = []
     left = tallest = 0
@@ -142,7 +142,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
-    """Return all generated files of this package, as text by relative path; `book` is the runbook
+    """Return all generated files of this package, as text by relative path. `book` is the runbook
     URL, as in alerts."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""

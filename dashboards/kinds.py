@@ -71,7 +71,7 @@ class Query(Struct):
 
 
 class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A panel of any type. Width is in 24ths of the dashboard, height in units of 30 px.
+    """A panel of any type. Width is in 24ths of the dashboard, and height in units of 30 px.
 
     `empty` describes the hardware or situation in which the panel is empty.
     """
@@ -217,7 +217,7 @@ def decimals(unit: str) -> Json:
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
-    """Return thresholds; `good` replaces the background colour of good values."""
+    """Return thresholds. `good` replaces the background colour of good values."""
     colours = ((good if step.colour == GOOD else step.colour, step.value) for step in steps)
     listed = [{"color": colour, "value": value} for colour, value in colours]
     return {"mode": "absolute", "steps": listed}

@@ -47,7 +47,7 @@ OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
-    """Return PromQL for Grafana; raise ValueError for an unknown metric, name, or label."""
+    """Return PromQL for Grafana. Raise ValueError for an unknown metric, name, or label."""
 
     def replaced(found: re.Match[str]) -> str:
         name, given = found[1], found[2] or ""
@@ -66,7 +66,7 @@ def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_
 
 
 def _matchers(given: str, definitions: Definitions) -> dict[str, tuple[str, str]]:
-    """Return operators and quoted values by label; defined names are replaced by their matchers."""
+    """Return operators and quoted values by label. Defined names are replaced by their matchers."""
     found: dict[str, tuple[str, str]] = {}
     for label, operator, value, name in MATCHER.findall(given):
         found |= _matchers(definitions[name], {}) if name else {label: (operator, value)}
@@ -89,8 +89,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
 
 
 def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return the matchers for the selected GPUs. If types of paths are mixed, they also match the
-    paths of the host."""
+    """Return matchers for the selected GPUs. If some paths belong to the host, the matchers also
+    select the paths of the host."""
     if "gpu" not in metric.labels:
         return []
     operator, path = matchers.get("path", ("=~", ""))

@@ -30,7 +30,7 @@ KINDS: dict[str, Kind] = {
 
 
 class RowTable(Struct, forbid_unknown_fields=True):
-    """A row; `firing_alerts` contains the labels of its panel with firing alerts."""
+    """A row. `firing_alerts` contains the labels of its panel with firing alerts."""
 
     question: str
     panel: tuple[Json, ...] = ()
@@ -82,7 +82,7 @@ def _page(alert: str, width: int) -> Json:
 
 
 def _panel(asked: Json, scope: Scope) -> Json:
-    """Return a panel; metric names in braces in its description are replaced by their meanings."""
+    """Return a panel. Metric names in braces in its description are replaced by their meanings."""
     (kind,) = asked.keys() & KINDS.keys()
     title = asked.pop(kind)
     about = re.sub(r"\{(\w+)\}", lambda name: METRICS[name[1]].meaning, asked["about"])

@@ -39,7 +39,7 @@ class Column(Struct, forbid_unknown_fields=True):
 
 
 class Table(Panel, kw_only=True):
-    """A row for each label set, sorted by the first column, worst value first."""
+    """A row for each label set, sorted by the first column in descending order of severity."""
 
     columns: tuple[Column, ...]
     links: dict[str, str] = field(default_factory=dict)  # by label: dashboard or URL
@@ -89,7 +89,7 @@ class Table(Panel, kw_only=True):
 
 
 class Matrix(OfFigures, kw_only=True):
-    """A table with a label for rows and a label for columns; each cell is a coloured value, or 0 if
+    """A table with a label for rows and a label for columns. Each cell is a coloured value, or 0 if
     missing. If `cell` is a label with states, the cells are words and the columns are sorted."""
 
     width: int = 24

@@ -63,7 +63,7 @@ class Passwords:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
     async def check(self, users: Mapping[str, str], user: str, password: str, client: str) -> bool:
-        """Return whether the password of the user is correct; cached passwords are accepted without
+        """Return whether the password of the user is correct. Cached passwords are accepted without
         a delay."""
         if users is not self._users:
             self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
@@ -86,7 +86,7 @@ class Passwords:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Return whether a password matches a hash; slow by design, but without holding the GIL."""
+    """Return whether a password matches a hash. This is slow by design, but releases the GIL."""
     import bcrypt
 
     try:
@@ -169,8 +169,8 @@ class AccessControl:
 
 
 def client_of(address: str) -> str:
-    """Return the client that an address belongs to: an IPv4 address is a client on its own, and all
-    IPv6 addresses in a /64 network belong to the same client."""
+    """Return the client to which an address belongs. An IPv4 address is a client on its own, and
+    all IPv6 addresses in a /64 network belong to the same client."""
     if ":" not in address:
         return address
     parsed = IPv6Address(address.partition("%")[0])
@@ -178,7 +178,7 @@ def client_of(address: str) -> str:
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Return the response to a rejected client; the connection is closed afterwards."""
+    """Return the response to a rejected client, whose connection is closed afterwards."""
     response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
     response.force_close()
     return response

@@ -34,7 +34,7 @@ SLICE = re.compile(r"\d+c\.")
 """Prefix of the profile name of a compute instance that is smaller than its GPU instance."""
 
 EXACT = 6
-"""Number of decimals that values are rounded to before `floor`, because 29 / 100 * 100 < 29."""
+"""Number of decimals to which values are rounded before `floor`, because 29 / 100 * 100 < 29."""
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 """Values, by metric name and labels."""
@@ -60,7 +60,7 @@ class DcgmName(msgspec.Struct, frozen=True):
 
 
 class DcgmField(msgspec.Struct, frozen=True):
-    """A DCGM field: its names, and the metrics that it is computed from."""
+    """A DCGM field: its names, and the metrics from which it is computed."""
 
     what: str
     metrics: tuple[str, ...]
@@ -71,7 +71,7 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
-        """Yield the names that the setting `names` selects, without duplicates, and whether each of
+        """Yield the names selected by the setting `names`, without duplicates, and whether each of
         them is used since version 4.9."""
         stayed = self.before and self.since and self.before.name == self.since.name
         if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
@@ -95,7 +95,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The contents of `dcgm.toml`; label values are keys of `DcgmRow.says`."""
+    """The contents of `dcgm.toml`. Label values are keys of `DcgmRow.says`."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -160,7 +160,7 @@ class DcgmExposition(Exposition):
         ).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
-        """Yield the lines of a field for each of its names; MIG instances have two additional
+        """Yield the lines of a field for each of its names. MIG instances have two additional
         labels."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}

@@ -17,7 +17,7 @@ from exporters.settings import Families
 BORN_SECONDS = 30.0
 BORN_ANSWERS = 2
 ROUNDING = 1e-9
-"""Values up to this threshold count as 0, because they are rounding errors (a state of 1e-19 s)."""
+"""Maximum value that counts as 0, because smaller values are rounding errors (1e-19 s)."""
 
 CLIENTS_COUNTED = 64
 """Maximum number of clients for which responses with a new series are counted."""
@@ -26,7 +26,7 @@ DIRECTION = "direction"
 
 
 class NewPart(NamedTuple):
-    """A series that is still exported as 0: its start (s), and the responses by client."""
+    """A series that is still exported as 0, with its start (s), and the responses by client."""
 
     since: float
     answers: Counter[str]
@@ -37,12 +37,12 @@ class DefaultSet:
     """Selects series from each snapshot, including all series that it has selected before."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """Devices that have been seen, by metric; all labels but `parts` identify a device."""
+    """Devices that have been seen, by metric. All labels except `parts` identify a device."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 
     def choose(self, families: Families, now: float) -> dict[str, list[Sample]]:
-        """Return the samples in the default set, by metric; `now` is in monotonic seconds."""
+        """Return the samples in the default set, by metric. `now` is in monotonic seconds."""
         found = {}
         for name, samples in families.items():
             metric = samples[0].metric

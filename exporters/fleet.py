@@ -1,4 +1,4 @@
-"""A simulated fleet over HTTP: each node has its own loopback address, and all use the same port.
+"""A simulated fleet over HTTP. Each node has its own loopback address; the port is the same.
 
 A node exposes the metrics of a simulated agent that runs the scenario of the node, with its own
 device identities and job. `/` and `/targets` list the nodes for Prometheus' HTTP service discovery.
@@ -57,7 +57,7 @@ class FleetServer:
         self._runner = web.AppRunner(self.app, access_log=None)
 
     async def start(self, host: str) -> None:
-        """Listen on the address of the fleet and on all node addresses; raise OSError."""
+        """Listen on the address of the fleet and on all node addresses. Raises OSError."""
         await self._runner.setup()
         for address in (host, *self.nodes):
             listening = socket.create_server((address, self._port))

@@ -34,7 +34,7 @@ LARGEST_REQUEST = 16 * 1024  # maximum bytes of a body; no route reads a body
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and their data sources; `awaited` returns the pending reads until
+    """The handlers of all routes, and their data sources. `awaited` returns the pending reads until
     the agent is ready."""
 
     exposition: Exposition
@@ -125,7 +125,7 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _healthy(_: web.Request) -> web.Response:
-    """Respond as long as the agent runs; metrics and alerts show the state of the machine."""
+    """Respond as long as the agent runs. Metrics and alerts show the state of the machine."""
     return web.Response(text="ok\n")
 
 

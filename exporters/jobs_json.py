@@ -17,7 +17,7 @@ def jobs_document(jobs: WatchedJobs) -> Document:
 
 
 def job_document(job: Job) -> Document:
-    """Return a running job as a JSON object; unknown values are null."""
+    """Return a running job as a JSON object, with null for unknown values."""
     slower, hang = job.slower, job.hang
     return {
         **receipt_document(job.receipt, hung=bool(hang)),
@@ -48,7 +48,7 @@ def job_document(job: Job) -> Document:
 
 
 def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
-    """Return a job's receipt as a JSON object; unknown values are null."""
+    """Return a job's receipt as a JSON object, with null for unknown values."""
     return {
         "id": receipt.id,
         "title": title(receipt),

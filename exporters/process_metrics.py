@@ -13,7 +13,7 @@ _METRICS = declared_beside(__file__)
 
 
 def process_samples() -> Iterator[Sample]:
-    """Yield a sample for each metric; raise OSError if /proc is not mounted."""
+    """Yield a sample for each metric. Raise OSError if /proc is not mounted."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
     booted = int(Path("/proc/stat").read_text().partition("\nbtime ")[2].split(maxsplit=1)[0])

@@ -103,9 +103,9 @@ NOT_WRITTEN = _WrittenFamily([], "", {})
 
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
-    """Writes snapshots in one format. The output is the same as that of prometheus_client, in a
-    fifth of the time: an unchanged family is not rendered again, and the text before each value is
-    cached by series. If a family cannot be written, only that family is missing."""
+    """Writes snapshots in one format. The output is the same as that of prometheus_client, but
+    takes a fifth of the time: an unchanged family is not rendered again, and the text before each
+    value is cached by series. If a family cannot be written, only that family is missing."""
 
     openmetrics: bool
     _written: dict[str, _WrittenFamily] = field(default_factory=dict)
@@ -172,7 +172,7 @@ GZIP_LEVEL = 1
 
 
 class RenderedPage(NamedTuple):
-    """A rendered exposition; `at` is the time of rendering on the agent's monotonic clock (s)."""
+    """A rendered exposition. `at` is the time of rendering on the agent's monotonic clock (s)."""
 
     tick: int
     at: float
@@ -181,7 +181,7 @@ class RenderedPage(NamedTuple):
 
 
 class Exposition:
-    """Renders the latest snapshot once; all clients receive the result until the next tick."""
+    """Renders the latest snapshot once. All clients receive the result until the next tick."""
 
     enabled = True
 
@@ -217,7 +217,7 @@ class Exposition:
             return page
 
     def cached(self, accept: str) -> RenderedPage | None:
-        """Return the page of the latest tick if it has been rendered; never blocks."""
+        """Return the page of the latest tick if it has been rendered. Never blocks."""
         page = self._pages.get(negotiate(accept).content_type)
         if page is None or page.tick != self._latest().tick or self.now() - page.at > LONGEST:
             return None
@@ -236,7 +236,7 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Record the first tick: counters above 0 in the first tick are not new series."""
+        """Record the first tick. Counters that are above 0 in the first tick are not new series."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 

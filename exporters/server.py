@@ -67,7 +67,7 @@ class Listener(socket.socket):
 
 
 def _cut(channel: socket.socket) -> None:
-    """Shut down a connection in any state; the transport then closes the socket."""
+    """Shut down a connection in any state. The transport then closes the socket."""
     with suppress(OSError):
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
         channel.shutdown(socket.SHUT_RDWR)
@@ -125,7 +125,7 @@ class Server:
 async def serve(
     app: web.Application, host: str, port: int, *, context: "SSLContext | None" = None
 ) -> Server:
-    """Listen on all addresses of the host, with the same port; the caller stops the server with
+    """Listen on all addresses of the host, with the same port. The caller stops the server with
     `cleanup()`. Raise OSError if listening fails."""
     if context:
         from asyncio.sslproto import SSLProtocol
@@ -152,8 +152,8 @@ async def serve(
 
 
 async def _bound(host: str, port: int) -> list[socket.socket]:
-    """Return a bound socket for each address of the host; "" stands for all IPv4 and IPv6
-    addresses. All sockets have the same port; for port 0, a free port is chosen. If this machine
+    """Return a bound socket for each address of the host. "" stands for all IPv4 and IPv6
+    addresses. All sockets have the same port. For port 0, a free port is chosen. If this machine
     lacks an address family, that family is skipped, unless no other family is available."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICSERV

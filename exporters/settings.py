@@ -17,7 +17,7 @@ Families = Mapping[str, list[Sample]]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT` or `[IPV6]:PORT`; host "" stands for all addresses. Raise ValueError."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`. Host "" stands for all addresses. Raises ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)
@@ -78,7 +78,7 @@ class NvlinkConfig(Section, frozen=True):
 
 
 class MetricsConfig(Section, frozen=True):
-    """Contents of `/metrics`: `set` selects all series or the default set; families that match a
+    """Contents of `/metrics`. `set` selects all series or the default set. Families that match a
     pattern in `keep` are added in full, and families that match a pattern in `drop` are removed."""
 
     table = "metrics"

@@ -105,7 +105,7 @@ def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
 
 def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
     """Return samples and absences by UUID, with "" for the host. The index of a GPU is from its
-    latest reading; an absence has only the labels that are known."""
+    latest reading. An absence has only the labels that are known."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}
@@ -156,7 +156,7 @@ def fact_document(fact: Fact) -> Document:
 
 def verdict_document(verdict: Verdict, now: float) -> Document:
     """Return a verdict as text, its age at `now` (s), the recommended action, and the supporting
-    values: shares of the last ten seconds by `state/cause`, and facts with their figures."""
+    values, which are shares of the last ten seconds by `state/cause`, and facts with figures."""
     summary = SUMMARIES[verdict.pair]
     evidence = [fact_text(fact) for fact in verdict.evidence]
     return {

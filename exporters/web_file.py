@@ -87,7 +87,7 @@ def check_keys(root: Any) -> None:
 
 
 def context_of(certificate: str, key: str, *, least: str = "TLS12") -> "SSLContext":
-    """Return a TLS server context for a certificate file and a key file; raise ConfigError."""
+    """Return a TLS server context for a certificate file and a key file. Raise ConfigError."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -141,8 +141,8 @@ class Web:
 
 
 def load(path: str) -> Web:
-    """Load the file and its certificates; raise ConfigError. Without a path, the result is plain
-    HTTP without users."""
+    """Load the file and its certificates. Raise ConfigError on failure. Without a path, the result
+    is plain HTTP without users."""
     if not path:
         return Web()
     files = {path: content(path)}
@@ -175,9 +175,9 @@ def content(file: str) -> bytes:
 
 
 class WebFile:
-    """Keeps the latest valid configuration; `now` applies to new connections.
+    """Keeps the latest valid configuration. `now` applies to new connections.
 
-    Whether TLS is used is determined at startup; all other settings follow the files.
+    Whether TLS is used is determined at startup. All other settings follow the files.
     """
 
     def __init__(self, path: str = "") -> None:

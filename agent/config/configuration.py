@@ -1,6 +1,6 @@
 """The configuration: a TOML file, the environment, and flags. Unknown keys are errors.
 
-Packages declare their own sections; `deploy/config.toml` is an example with comments.
+Packages declare their own sections. `deploy/config.toml` is an example with comments.
 """
 
 import logging
@@ -30,7 +30,7 @@ Entry = tuple[str, Any, str]
 
 
 class ConfigError(BadInput):
-    """A configuration error; the message contains the origin, the key, and the expected value."""
+    """A configuration error. The message contains the origin, the key, and the expected value."""
 
 
 def load(
@@ -78,7 +78,7 @@ def load(
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
-    """Return every key, with its table as a prefix, and the section and field of the key."""
+    """Return every key, prefixed with its table, and the section and field of the key."""
     return {
         ".".join(
             filter(

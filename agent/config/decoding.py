@@ -19,7 +19,7 @@ LETTERS = 60
 
 
 class Mismatch(ValueError):
-    """An error in the value of a (dotted) key; the message describes the error."""
+    """An error in the value of a (dotted) key, with a message that describes the error."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
@@ -47,10 +47,10 @@ class TextCheck:
 
 
 def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> T:
-    """Return `value`, as parsed from TOML or YAML, as a `kind`; if `strict` is false, convert
+    """Return `value`, as parsed from TOML or YAML, as a `kind`. If `strict` is false, convert
     strings as well.
 
-    Raises Mismatch for the first invalid value; `key` is the name of `value`.
+    Raises Mismatch for the first invalid value. `key` is the name of `value`.
     """
     if get_origin(kind) is dict and isinstance(value, dict):  # msgspec omits the keys of mappings
         inner = get_args(kind)[1]

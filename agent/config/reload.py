@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Reload:
-    """Reloads the settings on request; `good` is true if the last reload was successful.
+    """Reloads the settings on request. `good` is true if the last reload was successful.
 
     `read` runs on a thread, because it reads files. It raises BadInput and has no side effects.
     `follow` is called with the new settings when they are in effect, and the context manager

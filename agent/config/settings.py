@@ -15,10 +15,10 @@ T = TypeVar("T")
 class Section(msgspec.Struct, frozen=True):
     """Settings of a package. Each field is a key, with its expected type and its default value.
 
-    `table` is the TOML table of the keys, or empty for the top level; sections may share a table.
-    `at_start` contains keys whose changes require a restart, `guards` contains keys that remain in
-    effect if a reload no longer contains them, and `retired` contains keys without any effect.
-    `subtables` is the name of the field for all tables with other names inside `table`.
+    `table` is the TOML table of the keys, or empty for the top level. Several sections may share a
+    table. `at_start` contains keys whose changes require a restart, `guards` contains keys that
+    remain in effect if a reload no longer contains them, and `retired` contains keys without any
+    effect. `subtables` is the name of the field for all tables with other names inside `table`.
     """
 
     table: ClassVar[str]
@@ -58,7 +58,7 @@ class Settings:
         return Settings(*self._values.values(), *values)
 
     def needing_restart(self, before: "Settings") -> Iterator[tuple[str, Any, Any]]:
-        """Yield the keys that changed and require a restart: name, old value, and new value."""
+        """Yield the keys that changed and require a restart, with their old and new values."""
         for kind in {**before.sections, **self.sections}:
             for name in kind.at_start:
                 old, new = getattr(before[kind], name), getattr(self[kind], name)
@@ -66,8 +66,8 @@ class Settings:
                     yield f"{kind.table}.{name}" if kind.table else name, old, new
 
     def check_guards(self, before: "Settings") -> None:
-        """Raise BadInput if the file has no keys any more, or lacks a guard of `before` that is not
-        explicitly empty, because writing the file may have been interrupted."""
+        """Raise BadInput if the file no longer has any keys, or lacks a guard of `before` that is
+        not explicitly empty, because writing the file may have been interrupted."""
         here = self[FileKeys].names
         if before[FileKeys].names and not here:
             raise BadInput("the configuration has no key any more; a restart takes the defaults")

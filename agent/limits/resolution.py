@@ -46,7 +46,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Configured limits; if there are several for the same path, the last applies."""
+    """Configured limits. If there are several for the same path, the last applies."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()
@@ -62,7 +62,7 @@ BITS = 8
 
 
 class PathKey(NamedTuple):
-    """A data path in one direction; `gpu` and `uuid` are empty for paths of the host."""
+    """A data path in one direction. `gpu` and `uuid` are empty for paths of the host."""
 
     path: str
     device: str
@@ -81,7 +81,7 @@ class PathKey(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Capacity in bytes per second; `origin` is configured, spec, or hardware."""
+    """Capacity in bytes per second. `origin` is configured, spec, or hardware."""
 
     bytes_per_second: float
     origin: str
@@ -93,7 +93,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Data of this machine that its limits depend on, with GPUs by index and UUID."""
+    """Data of this machine on which its limits depend, with GPUs by index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -220,7 +220,7 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """Return the limit of every path with a known limit; all other paths have no limit and no
+    """Return the limit of every path with a known limit. All other paths have no limit and no
     ratio. A limit configured for the path, device, and direction takes precedence over the smaller
     of the data sheet's value and the hardware's value."""
     limits: dict[PathKey, Limit] = {}

@@ -32,8 +32,8 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 @lru_cache(maxsize=8)
 def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
-    """Return the differences for the best matching of two graphs with the same number of nodes;
-    empty if the graphs are equal.
+    """Return the differences for the best matching of two graphs with the same number of nodes, or
+    nothing if the graphs are equal.
 
     The depth-first search assigns nodes of `found` to places of `expected`, and prunes branches
     that are not better than the best matching so far. The number of the node itself is tried first,

@@ -115,7 +115,7 @@ class Filters:
     _doubtful: bool = False
 
     def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
-        """Return the value to export for a series; raise Absent while the value is in doubt."""
+        """Return the value to export for a series. Raise Absent while the value is in doubt."""
         key = (metric.name, *labels)
         one = self._before.get(key)
         if one is None and metric.step is not None:
@@ -136,8 +136,8 @@ class Filters:
             self._now[key] = self._before[key]
 
     def end_run(self) -> bool:
-        """Drop the filters of series that this run did not report. Return whether the next run
-        should follow immediately, because a series is in doubt."""
+        """Drop the filters of series that this run did not report. If a series is in doubt, return
+        true, so that the next run follows immediately."""
         self._before, self._now = self._now, {}
         doubtful, self._doubtful = self._doubtful, False
         return doubtful

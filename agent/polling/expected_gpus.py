@@ -1,5 +1,5 @@
-"""Expected number of GPUs in a machine: the configured number, or the maximum that has ever been
-seen."""
+"""Expected number of GPUs in a machine, which is the configured number or the maximum that has ever
+been seen."""
 
 import logging
 from concurrent.futures import Future
@@ -41,7 +41,7 @@ def is_given(files: FileTree, device: str) -> bool:
 
 class ExpectedGpus:
     """The maximum number of GPUs that NVML, the driver's /proc directory, and the PCI bus have ever
-    listed. A file in `folder` stores this number across restarts, until the file is removed; if
+    listed. A file in `folder` stores this number across restarts, until the file is removed. If
     `keeps` is false, the file is only read."""
 
     def __init__(self, files: FileTree, folder: Path | None, *, keeps: bool) -> None:

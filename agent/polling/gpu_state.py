@@ -37,7 +37,7 @@ class GpuProcesses:
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
-        """Keep only GPUs that respond; forget GPUs that are lost or whose index has changed."""
+        """Keep only GPUs that respond and whose index is unchanged. Forget all other GPUs."""
         kept = set(gpus)
         for table in (self._by_gpu, self._divided):
             for gone in table.keys() - kept:
@@ -69,7 +69,7 @@ class GpuState:
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """Response statistics of a GPU; its reading thread writes them, and any thread reads them."""
+    """Response statistics of a GPU, written by its reading thread and read by any thread."""
 
     failures: int = 0  # reads with a failed call, excluding permanent refusals
     timeouts: int = 0  # timeouts of the driver in this turn
@@ -116,7 +116,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs whose events can be waited for; a new generation requires a new subscription."""
+    """The GPUs whose events can be awaited. A new generation requires a new subscription."""
 
     generation: int
     nvml: Nvml

@@ -3,8 +3,8 @@
 Concurrent callers of NVML spin on the driver's lock, so a single thread visits all GPUs in turn. If
 a visit takes too long, its thread stays with the GPU, and another thread visits the other GPUs in
 the same tick. The GPU keeps its own thread until it has responded promptly for some minutes, so
-that its next call that hangs does not delay other GPUs. Its reads run last, so only calls that hang
-run concurrently with calls for other GPUs.
+that its next call that hangs does not delay other GPUs. Its reads run last, so that only calls that
+hang run concurrently with calls for other GPUs.
 """
 
 import logging
@@ -35,7 +35,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
 
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
 """Time for which a GPU that responds again keeps its own thread, as a multiple of its pause, and
-the maximum (s); initially, the time is 5 min."""
+the maximum of this time in seconds. At first, the time is 5 min."""
 
 MOST_IN_VAIN = 2  # maximum number of GPUs in a row that hang
 FORGOTTEN = 600.0  # Seconds without a hang after which a GPU's pause is reset
@@ -51,7 +51,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A visit of a thread to a GPU; after `patience` wall-clock seconds, another may take over."""
+    """A visit of a thread to a GPU. After `patience` wall-clock seconds, another may take over."""
 
     index: int
     watch: Stopwatch
@@ -61,7 +61,7 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU with its own thread. `why` is why there are no values; None while the GPU responds."""
+    """A GPU with its own thread. `why` is the reason for missing values, or None if it responds."""
 
     index: int
     pause: float
@@ -87,7 +87,7 @@ class LeftGpu:
 
 
 class GpuThreads:
-    """The current visit, and by index, the GPUs with their own threads."""
+    """The current visit, and the GPUs with their own threads, by index."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -100,7 +100,7 @@ class GpuThreads:
 
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
-        """Visit a GPU; raise Left if another thread has taken over the other GPUs meanwhile."""
+        """Visit a GPU. Raise Left if another thread has meanwhile taken over the other GPUs."""
         visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
@@ -138,13 +138,13 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """Return whether more threads would not help: no other GPU is available, or MOST_IN_VAIN
-        visits were left in a row, so that further threads would also wait for the driver's lock."""
+        """Return whether more threads would not help, because no other GPU is available, or because
+        MOST_IN_VAIN visits in a row were left, so that all threads wait for the driver's lock."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Return whether the current visit hangs and cannot be left, or whether all GPUs hang; may
+        """Return whether the current visit hangs and cannot be left, or whether all GPUs hang. May
         be called on any thread."""
         visit, left = self._visit, self.left.values()
         if visit is not None:

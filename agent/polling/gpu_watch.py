@@ -34,8 +34,8 @@ CONNECTION = ReadKey("nvml", "connection")
 @dataclass(slots=True, eq=False)
 class GpuWatch:
     """All GPUs of an NVML library. While `nvml` is None (not connected), `inventory` contains the
-    reason. Runs on the NVML worker; `inventory`, `events`, and `complete` can be used on any
-    thread."""
+    reason. Runs on the NVML worker, but any thread can use `inventory`, `events`, and
+    `complete`."""
 
     library: Callable[[], Any]
     build: BuildReads

@@ -1,4 +1,4 @@
-"""The poller: in every tick, it starts workers, collects readings, and publishes a snapshot."""
+"""The poller, which starts workers in every tick, collects readings, and publishes a snapshot."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ class Observer(Protocol):
     """Draws conclusions from readings."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process the readings and recent samples of a tick; return the snapshot, to which the
+        """Process the readings and recent samples of a tick. Return the snapshot, to which the
         observer may add data."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
@@ -73,7 +73,7 @@ samples are available soon after startup."""
 STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
 ODD_AGAIN = 3600.0  # Seconds between log lines on impossible values of a device
 LEAST_STEP = 1.0
-"""Minimum clock step (s); time services correct smaller differences by 0.5 ms per second."""
+"""Minimum clock step (s). Time services correct smaller differences by 0.5 ms per second."""
 
 
 class ClockSteps:
@@ -98,7 +98,7 @@ SHARED = 1.5  # Wall-clock seconds for which ticks share CPU times, to reduce re
 
 
 class ProcessorWaits:
-    """Time for which the agent's threads wait for a CPU; the mean gives older ticks less weight."""
+    """Time for which the agent's threads wait for a CPU, as a mean that favours recent ticks."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -136,7 +136,7 @@ HealthReport = Callable[[Snapshot, AgentHealth], Reading]
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return whether each source is up: no read failed, and its worker is not stalled."""
+    """Return whether each source is up, that is, no read failed and its worker is not stalled."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
         if key.part == OFF:
@@ -192,10 +192,10 @@ class Poller:
 
     @property
     def latest(self) -> Snapshot:
-        """The snapshot of the last tick, with the health of the agent.
+        """The snapshot of the last tick, with the health of the agent, which is determined on
+        demand.
 
-        Health is determined on demand. Any thread may use this property, and waits while observers
-        process a tick.
+        Any thread may use this property, and waits while observers process a tick.
         """
         with self._understood:
             if self._whole.tick != self._data.tick:
@@ -248,11 +248,11 @@ class Poller:
             await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
-        """Return a text with the workers whose reads have not all been run; empty when the agent is
-        ready.
+        """Return a text with the workers whose reads have not all been run. The text is empty when
+        the agent is ready.
 
-        Stalled workers are not included: the other data is worth serving, and an alert reports the
-        stall.
+        Stalled workers are not included, because the other data is worth serving, and an alert
+        reports the stall.
         """
         waited = [
             worker.name
@@ -271,7 +271,7 @@ class Poller:
         timeout.cancel()
 
     def _notify(self, listener: Listener, shown: Snapshot) -> None:
-        """Log a listener's error once until the listener succeeds; errors do not stop the agent."""
+        """Log a listener's error once until the listener succeeds. Errors do not stop the agent."""
         try:
             listener(shown)
         except Exception:
@@ -338,7 +338,7 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Stop waiting for turns that hang; their workers continue and return readings later."""
+    """Stop waiting for turns that hang. Their workers continue and return readings later."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)

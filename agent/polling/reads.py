@@ -38,7 +38,7 @@ that was late by up to 0.6 ticks still runs in the next tick."""
 SOONEST = 0.1  # Minimum share of the interval between two runs
 MOST_SERIES = 2048
 """Maximum number of series per metric and read: eight values for each of 256 devices. Sources that
-limit their own series stay below this limit and keep the important devices; a set of labels that
+limit their own series stay below this limit and keep the important devices. A set of labels that
 grows without a limit is truncated."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
@@ -50,7 +50,7 @@ OFF = "off"  # Name of the part of a disabled source, which is neither up nor do
 
 @dataclass(slots=True)
 class ReadOutput:
-    """Collects the samples of a read; `labels` (often GPU and UUID) are first in every sample."""
+    """Collects the samples of a read. `labels` (often GPU and UUID) are first in every sample."""
 
     at: float
     labels: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class ReadOutput:
     filters: Filters | None = None  # filters for counters, if there are earlier readings
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
-        """Add a value, or the reason for its absence; impossible values are absent."""
+        """Add a value, or the reason for its absence. Impossible values are absent."""
         if isinstance(value, Absent):  # raising a shared error keeps stack frames
             self.absent(metric, value, *labels)
             return
@@ -124,7 +124,7 @@ class Read:
 
 
 def is_due(read: Read, now: float) -> bool:
-    """Return whether a read is due; a shorter interval takes effect immediately."""
+    """Return whether a read is due. A shorter interval takes effect immediately."""
     return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
@@ -151,7 +151,7 @@ class GpuRow(NamedTuple):
 
 class GpuRows:
     """Reads rows in order, and all fields in a single call, because the driver returns neighbouring
-    fields of a link together. An absent value affects only that value; a lost GPU ends the read.
+    fields of a link together. An absent value affects only that value. A lost GPU ends the read.
 
     Queries that are refused are repeated in each run, because a link that is down may come up.
     """
@@ -222,8 +222,8 @@ def everything_absent(
 
 
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
-    """Run a read and measure its time; an exception affects only this read. Return the reading, and
-    the reason if the read raised an error."""
+    """Run a read and measure its time. An exception affects only this read. Return the reading and,
+    if the read raised an error, the reason."""
     at = clock.monotonic()
     out = ReadOutput(at, read.labels, filters=read.filters)
     wall, cpu = clock.meter()
@@ -251,7 +251,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 def bound(out: ReadOutput) -> None:
     """Drop the series of a metric beyond MOST_SERIES, and report their number. Internal metrics are
-    exempt: they are not exported, and the diagnosis would split jobs that lack processes."""
+    exempt, because they are not exported, and without all processes, jobs would be split."""
     if len(out.samples) <= MOST_SERIES:
         return
     seen = Counter(sample.metric for sample in out.samples)
@@ -265,12 +265,12 @@ def bound(out: ReadOutput) -> None:
 
 
 def is_pending(read: Read, reading: Reading) -> bool:
-    """Return whether a read requested another run; its last result remains valid."""
+    """Return whether a read requested another run. Its last result remains valid."""
     return read.due <= reading.at
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set the next due time of a read; devices keep their offsets in the interval.
+    """Set the next due time of a read, so that devices keep their offsets in the interval.
 
     Offsets are relative to the origin of the clock. If they were relative to the last read, a slow
     turn would permanently align all devices.

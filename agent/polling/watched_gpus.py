@@ -62,7 +62,7 @@ class WatchedGpu:
 
 @dataclass(slots=True, eq=False)
 class QueryRound:
-    """A query of all GPUs; if its thread is left with a GPU, another thread continues it."""
+    """A query of all GPUs. If its thread is left with a GPU, another thread continues the query."""
 
     count: int
     unasked: list[int]  # indices
@@ -73,7 +73,7 @@ class QueryRound:
 class WatchedGpus:
     """The GPUs by UUID. They are kept when the driver is reloaded and while they are lost, with
     absent readings. A GPU that the driver no longer lists is forgotten with its readings. A fault
-    of a GPU affects only that GPU; only the loss of the driver, Absent(no_driver), is raised."""
+    of a GPU affects only that GPU. Only the loss of the driver, Absent(no_driver), is raised."""
 
     build: BuildReads
     clock: Clock
@@ -88,8 +88,8 @@ class WatchedGpus:
     """Reads of GPUs that do not respond and whose data has expired, with the last run time."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Query every GPU, or continue a round of another thread. A GPU whose supported queries are
-        unchanged keeps its reads. Raise Left."""
+        """Query every GPU, or continue the query of another thread. A GPU whose supported queries
+        are unchanged keeps its reads. Raise Left."""
         if self.round is None:
             count = self.threads.gpus = count_of(nvml)
             self.round = QueryRound(count, list(range(count)))
@@ -115,8 +115,8 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Query a GPU, on the shared thread or on its own thread; return None if it does not
-        respond."""
+        """Query a GPU, on the shared thread or on its own thread. Return None without a
+        response."""
         device = self._device(nvml, index)
         if device is None:
             return None
@@ -149,7 +149,7 @@ class WatchedGpus:
         return False
 
     def _refused(self, index: int, error: Exception, nvml: Nvml | None = None) -> None:
-        """Log once that a GPU does not respond; raise the error if the driver is gone."""
+        """Log once that a GPU does not respond. Raise the error if the driver is gone."""
         no_driver = isinstance(error, Absent) and error.reason is Reason.NO_DRIVER
         if no_driver and not (nvml and self.other_answers(nvml, index)):
             raise error
@@ -194,7 +194,7 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Return whether no other GPU has the same UUID; otherwise, close the ambiguous device."""
+        """Return whether no other GPU has the same UUID. Otherwise, close the ambiguous device."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -274,7 +274,7 @@ class WatchedGpus:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def have_run(self) -> bool:
-        """Return whether every read of every GPU that responds has run at least once; may be called
+        """Return whether every read of every GPU that responds has run at least once. May be called
         on any thread."""
         gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
         return all(read.runs for gpu in gpus for read in gpu.reads)
@@ -311,7 +311,7 @@ class WatchedGpus:
 
 
 def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:
-    """Drop the readings of reads that a GPU no longer has; if `kept` is None, drop all of them."""
+    """Drop the readings of reads that a GPU no longer has. If `kept` is None, drop all of them."""
     keys = {read.key for read in kept.reads} if kept else set()
     for read in gpu.reads:
         if read.key not in keys:

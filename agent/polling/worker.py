@@ -1,4 +1,4 @@
-"""A worker: the daemon thread of a backend. A call that hangs stalls only its worker."""
+"""A worker, which is the daemon thread of a backend. A call that hangs stalls only its worker."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from agent.model import Reading, ReadKey
 log = logging.getLogger(__name__)
 
 Finished = Reading | ReadKey
-"""Result of a worker: a reading, or the key of a reading to drop, because its device is gone."""
+"""Result of a worker: a reading or, if the device is gone, the key of a reading to drop."""
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
@@ -23,8 +23,8 @@ Leave = Callable[[], float | None]
 the call was left, so another thread continues), or None if the call cannot be left."""
 
 SHORTEST_WAIT = 0.01
-"""Minimum wall-clock seconds between two checks of a call; its measured time does not advance while
-the agent waits for a CPU."""
+"""Minimum wall-clock seconds between two checks of a call, whose measured time does not advance
+while the agent waits for a CPU."""
 
 
 class Worker:
@@ -139,8 +139,8 @@ class Worker:
 
 
 class InlineWorker(Worker):
-    """A worker without a thread: `start_turn` returns after the turn. For tests and for readings in
-    memory."""
+    """A worker without a thread, for tests and for readings in memory. `start_turn` returns after
+    the turn."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()

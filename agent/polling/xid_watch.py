@@ -37,7 +37,7 @@ def handle_address(handle: Any) -> Any:
 
 
 class XidWatch:
-    """Waits on the event set; creates a new set after each connection to the driver."""
+    """Waits on the event set, and creates a new set after each connection to the driver."""
 
     def __init__(
         self, subscription: Callable[[], EventSubscription | None], counts: XidListener
@@ -68,7 +68,7 @@ class XidWatch:
                 idle.wait(PAUSE)
 
     def poll(self, milliseconds: int = WAIT) -> bool:
-        """Wait for an event and count it; return False if no GPU supports events."""
+        """Wait for an event and count it. Return False if no GPU supports events."""
         subscription = self._subscription()
         if subscription is None:
             if self._nvml is not None:  # before NVML is released
@@ -92,7 +92,7 @@ class XidWatch:
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:
-        """Listen to all GPUs that support events; return False if none of them does."""
+        """Listen to all GPUs that support events. Return False if none of them does."""
         nvml, handles = subscription.nvml, subscription.handles
         refused: dict[str, Absent] = {}
         try:
@@ -119,7 +119,7 @@ class XidWatch:
 
 
 def free(nvml: Nvml, events: Any) -> None:
-    """Free an event set; it is not an error if the driver has already dropped the set."""
+    """Free an event set. It is not an error if the driver has already dropped the set."""
     if events is not None:
         with suppress(Absent):
             nvml.call("nvmlEventSetFree", events)

@@ -34,8 +34,8 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
-"""Maximum size in bytes of an uncompressed recording, enough for eight GPUs for about two hours;
-longer recordings are neither written nor read. A real recording requires four to seven times as
+"""Maximum size in bytes of an uncompressed recording, enough for eight GPUs for about two hours.
+Longer recordings are neither written nor read. A real recording requires four to seven times as
 much memory when it is replayed."""
 
 DEEPEST = 20
@@ -57,12 +57,12 @@ MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVa
 
 
 class TapeError(BadInput):
-    """Raised if a file cannot be replayed; the message contains the file and the reason."""
+    """Raised if a file cannot be replayed. The message contains the file and the reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """A GPU handle; `real` is the library's own handle, which does not exist during replay."""
+    """A GPU handle. `real` is the library's own handle, which does not exist during replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
@@ -78,7 +78,7 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """Return `name(arguments)` with GPU indices, numbers, and strings as arguments; all other
+    """Return `name(arguments)` with GPU indices, numbers, and strings as arguments. All other
     arguments are omitted."""
     values = [*args, *(keywords or {}).values()]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
@@ -98,7 +98,7 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
     """Return `GPU,metric` for each metric of a request. The second request in a second, for a 100
-    ms window, has the suffix `,again`: its length differs from the length stored in `asked`."""
+    ms window, has the suffix `,again`, because its length differs from the length in `asked`."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 
@@ -127,7 +127,7 @@ def _encode_all(values: Mapping[Any, Any]) -> Json:
 
 
 def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
-    """Return a response as JSON; raise TypeError for an object without attributes."""
+    """Return a response as JSON. Raise TypeError for an object without attributes."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, bytes):
@@ -157,7 +157,7 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def decode(answer: Json, depth: int = 0) -> Any:
-    """Return the response in the form that callers expect; raise ValueError if its content is
+    """Return the response in the form that callers expect. Raise ValueError if its content is
     invalid."""
     if depth > DEEPEST:
         raise ValueError(f"an answer is nested deeper than {DEEPEST}")
@@ -226,7 +226,7 @@ class TapedBuffer:
     _delay: int | None = None  # us between a sample's timestamp and its availability
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add a batch recorded at time `at`; raise ValueError if the samples are not in
+        """Add a batch recorded at time `at`. Raise ValueError if the samples are not in
         chronological order."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):

@@ -58,7 +58,7 @@ class Masks:
         self._pattern: re.Pattern[str] | None = None
 
     def uuid(self, text: str) -> str:
-        """Return, for example, `GPU-00000000-0000-0000-0000-000000000001`; prefixes are kept."""
+        """Return, for example, `GPU-00000000-0000-0000-0000-000000000001`. Prefixes are kept."""
         if UUID.search(text):
             return UUID.sub(self._uuid, text)
         return "GPU-" + self._mask("uuid", text)
@@ -89,7 +89,7 @@ class Masks:
         return "/".join(map(self._part, path.split("/")))
 
     def of_process(self, path: str, text: str) -> str:
-        """Return the contents of a file of a process with masks for its program, user, and job; all
+        """Return the contents of a file of a process with masks for its program, user, and job. All
         other files are unchanged."""
         found = OF_PROCESS.fullmatch(path)
         if found is None:

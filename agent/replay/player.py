@@ -74,7 +74,7 @@ class _Footer(Struct):
 
 
 class _Frame(Struct):
-    """Responses by query; a value in `samples` consists of type, steps, and values."""
+    """Responses by query. A value in `samples` consists of type, steps, and values."""
 
     at: Time
     calls: dict[str, Any] = {}
@@ -175,7 +175,7 @@ class Tape:
 
 
 class TapeClock:
-    """Replay clock in milliseconds since the first query, which can be used by several threads."""
+    """Replay clock in milliseconds since the first query. Several threads can use the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -205,7 +205,7 @@ def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exceptio
 
 
 class TapedNvml:
-    """The functions of an NVML library, with recorded responses; constants are pynvml's."""
+    """The functions of an NVML library, with recorded responses. Constants are from pynvml."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape = tape
@@ -243,12 +243,12 @@ class TapedNvml:
         return ask
 
     def _answer(self, key: str) -> Any:
-        """Return the current response; raise Function Not Found if the call was not recorded."""
+        """Return the current response. Raise Function Not Found if the call was not recorded."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return answer_of(self._tape, self._clock, key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the responses to several queries; raise the refusal if all were refused."""
+        """Return the responses to several queries. Raise the refusal if all were refused."""
         now = self._clock.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
@@ -320,13 +320,13 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Recorded files; paths that are not in the recording are missing."""
+    """Recorded files. Paths that are not in the recording are missing."""
 
     def __init__(self, tape: Tape, clock: TapeClock) -> None:
         self._tape, self._clock = tape, clock
 
     def answer(self, key: str, what: str, kind: type = object) -> Any:
-        """Return the recorded response; raise OSError if it is missing or invalid."""
+        """Return the recorded response. Raise OSError if it is missing or invalid."""
         never = FileNotFoundError(ENOENT, "was never taped", what)
         with suppress(ValueError):
             found = answer_of(self._tape, self._clock, key, what, never)
@@ -345,7 +345,7 @@ class TapedFiles(FileTree):
 
 
 class TapedPsutil:
-    """Recorded psutil counters; `nowrap` was applied during recording."""
+    """Recorded psutil counters. `nowrap` was applied during recording."""
 
     def __init__(self, files: TapedFiles) -> None:
         self._files = files

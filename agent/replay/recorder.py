@@ -38,7 +38,7 @@ Write = Callable[[Any], Json]
 
 
 class RecordingNvml:
-    """The functions of an NVML library; every response is recorded, and constants are passed on."""
+    """The functions of an NVML library, whose responses are recorded. Constants are passed on."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml
@@ -81,7 +81,7 @@ class RecordingNvml:
         write: Write = lambda _: None,  # opaque responses are recorded as None
         **keywords: Any,
     ) -> Any:
-        """Call the library; record either its response, converted by `write`, or its refusal."""
+        """Call the library. Record either its response, converted by `write`, or its refusal."""
         key = key_of(name, args, keywords)
         answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
@@ -164,7 +164,7 @@ class RecordingFiles(FileTree):
                 masks.host_name(files.read(path))
 
     def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
-        """Query the host; record either its response, converted by `write`, or the errno."""
+        """Query the host, and record either its response, converted by `write`, or the errno."""
         self._writer.begin()
         try:
             answer = ask()
@@ -216,7 +216,7 @@ class RecordingPsutil:
 
 
 class TapeRecorder:
-    """Wraps the interfaces of a machine; use `nvml` and `host` instead of the originals."""
+    """Wraps the interfaces of a machine. Use `nvml` and `host` instead of the originals."""
 
     def __init__(self, nvml: Any, host: Host, clock: Clock) -> None:
         masks = Masks()

@@ -35,7 +35,7 @@ HARDWARE = ("cluster", "node")
 HOUR, KWH = 3600.0, 3.6e6
 NO_JOB = State.IDLE, Cause.NONE
 MOST_CAUSES = 4
-"""Maximum number of causes of lost time in the summary; other causes are summed."""
+"""Maximum number of causes of lost time in the summary. Other causes are summed."""
 
 LEAST_SHARE = 0.01
 """Minimum share of all GPU-hours for which a row is mentioned for its share of lost time."""
@@ -45,8 +45,8 @@ MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency
 
 
 class Price(NamedTuple):
-    """Prices of a GPU-hour, lowest first, and their currency, which may be empty. Without a price,
-    `unknown` is the reason."""
+    """Prices of a GPU-hour, lowest first, and their currency, which may be empty. `unknown` is the
+    reason if there is no price."""
 
     each: tuple[float, ...] = ()
     currency: str = ""
@@ -124,7 +124,7 @@ class Report(NamedTuple):
     others: Sequence[str] = ()  # nodes with another agent version
 
     def hours(self, seconds: float) -> str:
-        """Return GPU-hours, rounded equally in the whole report; a value above 0 is never 0."""
+        """Return GPU-hours, rounded equally in the whole report. A value above 0 is never 0."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR
@@ -139,8 +139,8 @@ class Report(NamedTuple):
 
 
 def money(rows: Sequence[GpuTime], cost: float | None, price: Price) -> str:
-    """Return the formatted cost of rows, a lower bound if some of their hours have no price, or a
-    dash if it is unknown."""
+    """Return the formatted cost of rows, which is a lower bound if some hours have no price. Return
+    a dash if the cost is unknown."""
     least = ">= " if any(row.unpriced for row in rows) else ""
     return "-" if cost is None else f"{least}{cost:,.2f} {price.currency}".rstrip()
 
@@ -291,7 +291,7 @@ COLUMNS = (
 
 
 def as_csv(report: Report) -> str:
-    """Return the rows as CSV; unknown values are empty cells. A value that a spreadsheet would
+    """Return the rows as CSV, with empty cells for unknown values. A value that a spreadsheet would
     interpret as a formula begins with an apostrophe."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")

@@ -158,8 +158,8 @@ def _share(url: str, promql: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """Return the prices of a GPU-hour from Prometheus; none if currencies differ. Raise NoAnswer if
-    Prometheus does not respond."""
+    """Return the prices of a GPU-hour from Prometheus, or none if currencies differ. Raise NoAnswer
+    if Prometheus does not respond."""
     found = _query(prometheus, prices_of(since))
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
     currencies = {labels.get("currency", "") for labels, _ in named}
@@ -190,9 +190,9 @@ def now_and_price(agent: str) -> tuple[float, Price]:
 
 
 def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | None:
-    """Return an agent's hourly sums for up to 7 days, or None if there are no rows. Only if the
-    agent may disclose job names, there are rows for groupings other than by node. Raise NoAnswer if
-    the agent does not respond."""
+    """Return an agent's hourly sums for up to 7 days, or None if there are no rows. Unless the
+    agent may disclose job names, there are only rows by node. Raise NoAnswer if the agent does not
+    respond."""
     begin = (now - seconds_of(since)) // HOUR * HOUR
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url

@@ -69,7 +69,7 @@ def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> b
 
 
 def start_logging(config: LogConfig) -> None:
-    """Send all logs to standard error; call again to change the level or the format."""
+    """Send all logs to standard error. Call again to change the level or the format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(AgentFormatter(config.format, journal=is_journal(sys.stderr)))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
@@ -94,7 +94,7 @@ def status(sentence: str) -> str:
 class NotifySocket:
     """Notification socket of the service manager. If there is no service manager, nothing is sent.
 
-    `watchdog` is the watchdog timeout in seconds; 0 disables the watchdog.
+    `watchdog` is the watchdog timeout in seconds, or 0 if the watchdog is disabled.
     """
 
     address: str = ""

@@ -25,7 +25,7 @@ from agent.threads import Spawn, at_once, on_a_thread
 
 
 class AllocationConfig(Section, frozen=True):
-    """Sources of allocations: `slurm` enables squeue and scontrol; `kubelet` is the path of the pod
+    """Sources of allocations. `slurm` enables squeue and scontrol. `kubelet` is the path of the pod
     resources socket, or empty to disable the kubelet."""
 
     table = "allocation"
@@ -41,7 +41,7 @@ EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
 
 SLICE = "/sys/fs/cgroup/system.slice"
 GRES = ("/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
-"""Paths of gres.conf; slurmctld sends the first file to nodes without local configuration."""
+"""Paths of gres.conf. slurmctld sends the first file to nodes without local configuration."""
 
 MOST_JOBS = 64
 SLUID = re.compile(r"s[0-9A-HJKMNP-TV-Z]{13}")
@@ -56,7 +56,7 @@ PARTLY = Absent(
 """If `srun` is used without `sbatch` or `salloc`, it only sets SLURM_STEP_GPUS."""
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
-"""Like HIDDEN, the message omits the job number, which only job.info permits to export."""
+"""As in HIDDEN, the message has no job number, because only job.info permits to export it."""
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _lines(self, host: str) -> list[str]:
-        """Query Slurm by the short host name, then by the full name; Slurm may use either."""
+        """Query Slurm by the short host name, and then by the full name. Slurm may use either."""
         short = host.partition(".")[0]
         try:
             return self.host.schedulers.slurm(short)
@@ -250,7 +250,7 @@ class AllocationRead:
 
 
 def outcome(asked: Future[Given | None]) -> Given | Failure | None:
-    """Return the response or the failure; an unexpected error affects only one query."""
+    """Return the response or the failure. An unexpected error affects only one query."""
     error = asked.exception()
     return Failure.of(error) if error else asked.result()
 

@@ -93,7 +93,7 @@ class HostOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """A GPU that is read; `gpm` is None if the GPU does not support GPM."""
+    """A GPU that is read. `gpm` is None if the GPU does not support GPM."""
 
     device: NvmlDevice
     state: GpuState
@@ -117,7 +117,7 @@ class GpuContext:
         together: bool = False,
     ) -> Read:
         """Return a read of this GPU. `every` is a number of seconds, or a function that returns it.
-        If values are compared between GPUs, the reads run in the same tick (`together`); other
+        If values are compared between GPUs (`together`), their reads run in the same tick. Other
         reads are staggered."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)

@@ -203,7 +203,7 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
 
 DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
-"""States in which NVMe controllers and SCSI devices do not work; all others are temporary."""
+"""States in which NVMe controllers and SCSI devices do not work. All others are temporary."""
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
@@ -261,8 +261,8 @@ def _smart(files: FileTree, out: ReadOutput) -> None:
 
 def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
     """Return whether each whole disk is failing, by name, from udisks2 objects. Disks that udisksd
-    has not read, or cannot read, are omitted. An NVMe disk that is only overheated is not failing;
-    the kernel reports its temperature."""
+    has not read, or cannot read, are omitted. An NVMe disk that is only overheated is not failing,
+    because the kernel reports its temperature."""
     found: dict[str, bool] = {}
     for path, interfaces in objects.items():
         block = interfaces.get(f"{UDISKS}.Block")

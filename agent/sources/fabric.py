@@ -23,7 +23,7 @@ REGISTRATION = "registration_error"
 
 
 class Part(NamedTuple):
-    """A part of the health mask: shift, bits, and healthy value. The value 0 is not reported."""
+    """A part of the health mask: shift, bits, and healthy value. Value 0 means not reported."""
 
     shift: int
     bits: int
@@ -47,7 +47,7 @@ ANSWERS = (
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
     ("GpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
 )
-"""Calls and their structures, latest first; drivers support those up to their own version."""
+"""Calls and their structures, latest first. A driver supports those up to its own version."""
 
 
 def health(mask: int, summary: int) -> dict[str, bool]:

@@ -28,7 +28,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
     def utilization(out: ReadOutput) -> None:
-        """Read utilization; wake up slower reads when it changes to or from 0."""
+        """Read utilization. If it changes to or from 0, wake up slower reads."""
         nonlocal awake
         rates = device.get("UtilizationRates")
         out.add(UTILIZATION, rates.gpu / 100)

@@ -145,14 +145,14 @@ class FabricService:
         out.add(FABRIC_MANAGER, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Return whether root runs a program; for speed, the name is checked first."""
+        """Return whether root runs a program. For speed, the name is checked first."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         return processes.is_roots(self._files, int(pid), name)
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """Yield the reads of the host. Reads that explain waiting for input may run every tick; reads
+    """Yield the reads of the host. Reads that explain waiting for input may run every tick. Reads
     of mounts and services are infrequent."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)

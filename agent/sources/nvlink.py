@@ -54,8 +54,8 @@ ERROR_FIELDS = {
     "recovery": FieldId.NVLINK_RECOVERIES,
     "crc": FieldId.NVLINK_CRC_ERRORS,
 }
-"""Field by `kind` label, for Ampere and newer. Data errors (kinds 3 and 4 above) are omitted: a
-healthy Hopper link counts errors that it corrects, so the count does not indicate a fault."""
+"""Field by `kind` label, for Ampere and newer. Data errors (kinds 3 and 4 above) are omitted,
+because a healthy Hopper link counts errors that it corrects, which do not indicate a fault."""
 
 NVLINK5_ERRORS = {
     "malformed_packet": FieldId.NVLINK5_MALFORMED_PACKETS,
@@ -99,8 +99,8 @@ class LinkReads:
         self._totals.read(out)
 
     def totals_interval(self) -> float:
-        """Return the interval, which is short without GPM or while links are at least half full,
-        and longer while links are quiet or the driver does not support the call."""
+        """Return the interval. It is short without GPM or while links are at least half full, and
+        longer while links are quiet or if the driver does not support the call."""
         if self._totals is None or not self._totals.answered:
             return intervals.LINKS
         return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
@@ -201,8 +201,8 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """Return the kind of the remote device of a link, and its PCI address if it is a GPU.
 
     For a switch, and for a link that is down, all bits of the address are set. Drivers before 470
-    do not report the kind; a device with a valid address must then be a GPU, because these drivers
-    do not support any known system with NVSwitches.
+    do not report the kind. With these drivers, a device with a valid address must be a GPU, because
+    they do not support any known system with NVSwitches.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")

@@ -44,7 +44,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """PCIe traffic from a call that blocks for 20 ms per direction; each tick reads two GPUs."""
+    """PCIe traffic from a call that blocks for 20 ms per direction. Each tick reads two GPUs."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device

@@ -24,7 +24,7 @@ Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 t
 
 
 class ProcessConfig(Section, frozen=True):
-    """Maximum number of per-process series per GPU, largest processes first; 0 disables them."""
+    """Maximum number of per-process series per GPU, largest processes first. 0 disables them."""
 
     table = "process"
     series: Series = 0

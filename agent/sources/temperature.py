@@ -40,7 +40,7 @@ def cool_core(samples: SampleStore, labels: Labels) -> list[Figure]:
 
 
 def core_temperature(device: NvmlDevice) -> float:
-    """Return the temperature in degrees Celsius; if necessary, use an older, deprecated call."""
+    """Return the temperature in degrees Celsius. If necessary, use an older, deprecated call."""
     try:
         return device.number("TemperatureV", CORE)
     except Absent as absent:

@@ -219,7 +219,7 @@ class Workload:
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether `jobs` contains a job, based on its number or its pod."""
+    """Return whether `jobs` contains a job with the number or the pod of the given job."""
     return any(
         (one.job_id, one.runtime) == (labels.job_id, labels.runtime)
         or (labels.pod and (one.namespace, one.pod) == (labels.namespace, labels.pod))
@@ -243,7 +243,7 @@ def reads(
     *,
     spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """Yield the read of all processes on GPUs; `spawn` runs functions that may block."""
+    """Yield the read of all processes on GPUs. `spawn` runs functions that may block."""
 
     def named() -> bool:
         return options.settings[JobConfig].info

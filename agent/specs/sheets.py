@@ -39,7 +39,7 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
 UNITS: Mapping[str, float] = MappingProxyType(
     {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
-"""Size of each unit in bytes, bytes per second, or watts; all other units are base units."""
+"""Size of each unit in bytes, bytes per second, or watts. All other units are base units."""
 
 BOTH_WAYS = ("transmit", "receive")
 READ_WRITE = ("read", "write")
@@ -84,7 +84,7 @@ class SpecBandwidth(NamedTuple):
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
-    """`[gpu]`; `models` contains NVML names, `values` contains specifications by key, and
+    """`[gpu]`. `models` contains NVML names, `values` contains specifications by key, and
     `bandwidths` is by path and direction, with a value per link for NVLink."""
 
     name: str
@@ -97,7 +97,7 @@ class GpuSpec(Struct, frozen=True, kw_only=True):
 
 
 class LinkGraph(Struct, frozen=True):
-    """`[system.nvlink_graph]`: NVLinks between GPUs, with `pairs` of (GPU, GPU, links); empty if
+    """`[system.nvlink_graph]`: NVLinks between GPUs, with `pairs` of (GPU, GPU, links). Empty if
     all GPUs are connected by a switch.
 
     Machines number their GPUs differently, so graphs must be compared instead of index pairs.
@@ -110,7 +110,7 @@ class LinkGraph(Struct, frozen=True):
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):
-    """`[system]`; `gpu` is the name of the data sheet of its GPUs, `products` contains patterns for
+    """`[system]`. `gpu` is the name of the data sheet of its GPUs, `products` contains patterns for
     its DMI product name, and `values` and `bandwidths` are as in GpuSpec."""
 
     name: str
@@ -195,11 +195,11 @@ def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
 def recognise(
     models: tuple[str, ...], product: str, configured: str = "", *, racked: bool = False
 ) -> SystemSpec | None:
-    """Return the system with the given GPU models (NVML names) and DMI product name; `racked` is
+    """Return the system with the given GPU models (NVML names) and DMI product name. `racked` is
     true if a GPU reports a chassis.
 
-    `configured` overrides both; ConfigError is raised if there is no such data sheet. GPUs may be
-    missing, but all others must match. A machine without an NVIDIA product name is not a DGX.
+    `configured` overrides both, and ConfigError is raised if there is no such data sheet. GPUs may
+    be missing, but all others must match. A machine without an NVIDIA product name is not a DGX.
     """
     specs = load()
     if configured and configured not in specs.systems:

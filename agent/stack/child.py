@@ -13,7 +13,7 @@ from agent.report.questions import NoAnswer, opened
 from agent.stack.programs import LEASH, StackProgram
 
 READY_SECONDS, STOP_SECONDS = 60.0, 10.0
-"""Maximum time in seconds for a program to become ready, and to exit when asked to."""
+"""Maximum time in seconds for a program to become ready, and to exit when it is terminated."""
 
 ANSWER_SECONDS, GLANCE = 5.0, 0.1
 """Timeout of a readiness check, and the time between two checks, in seconds."""
@@ -29,7 +29,7 @@ async def run_all(
     say: Callable[[str], None],
 ) -> None:
     """Run the programs until `stop` is done, and write their output to `logs`. When all are ready,
-    call `once_ready`. Optional programs may fail or exit; for other programs, raise BadInput."""
+    call `once_ready`. Optional programs may fail or exit. For other programs, raise BadInput."""
     running: dict[str, Process] = {}
 
     def lost(program: StackProgram, how: str) -> None:
@@ -112,7 +112,7 @@ def _ending(status: int) -> str:
 
 
 async def _end(process: Process) -> None:
-    """Terminate a program; kill the program if it does not exit in time."""
+    """Terminate a program, or kill it if it does not exit in time."""
     with suppress(ProcessLookupError):
         process.terminate()
     try:

@@ -28,7 +28,7 @@ USUAL_PORTS = FreePorts()
 
 
 def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
-    """Return the wanted ports; each port that is already in use is replaced by a free port."""
+    """Return the wanted ports. Each port that is already in use is replaced by a free port."""
     with ExitStack() as held:  # keep all sockets open, so that all ports differ
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 

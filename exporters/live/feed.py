@@ -14,7 +14,7 @@ Event = bytes
 
 
 def event(name: str, data: bytes, place: str = "") -> Event:
-    """Return a server-sent event; `place` is the last event ID sent when a browser reconnects."""
+    """Return a server-sent event. `place` is the event ID, which a browser sends to reconnect."""
     mark = f"id: {place}\n" if place else ""
     return f"event: {name}\n{mark}data: ".encode() + data + b"\n\n"
 
@@ -76,7 +76,7 @@ class Feed:
         self._ticked.set()
 
     async def ticked(self, client: Client) -> bool:
-        """Wait for a tick that the page has not received; return False after a timeout."""
+        """Wait for a tick that the page has not received. Return False after a timeout."""
         if self.closed or self.board.tick != client.tick:
             return True
         try:

@@ -20,7 +20,7 @@ TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""Content types by file extension; files with any other extension are not served."""
+"""Content types by file extension. Files with any other extension are not served."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -40,7 +40,7 @@ def files(folder: Path = STATIC) -> Mapping[str, Path]:
 
 
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
-    """Add a route for each file; a file without a route is not served."""
+    """Add a route for each file. A file without a route is not served."""
     for address, path in files().items():
         kind = HEADERS | {hdrs.CONTENT_TYPE: TYPES[path.suffix]}
         if address == "/" and feed is not None:
@@ -104,7 +104,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events whenever the page can receive them; raise TimeoutError if it cannot do so
+    """Send new events whenever the page can receive them. Raise TimeoutError if it cannot do so
     before the deadline."""
     while not feed.closed:
         events = feed.news(client)

@@ -66,7 +66,7 @@ def catalogue() -> Mapping[int, XidMeaning]:
 
 
 def meaning(code: int) -> XidMeaning:
-    """Return the meaning of a code; the meaning of an unknown code is generic."""
+    """Return the meaning of a code. The meaning of an unknown code is generic."""
     return catalogue().get(code) or XidMeaning(
         code=code,
         name="a code that this table does not have",
