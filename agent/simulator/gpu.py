@@ -38,6 +38,9 @@ def wire(system: SystemModel) -> list[list[SimulatedLink]]:
     return links
 
 
+JOINED = 3  # state of the fabric in which a GPU may use its links
+
+
 @dataclass(slots=True)
 class GpuHealth:
     """Health of a GPU. Rates are in errors per second."""
@@ -49,7 +52,7 @@ class GpuHealth:
     pages: int = 0  # retired after double-bit errors
     corrected: float = 0.0
     replays: float = 0.0
-    fabric_state: int = 3  # registration completed
+    fabric_state: int = JOINED
     fabric_status: int = 0  # NVML return code of the registration
     fabric_mask: int = 0xAA | 1 << 8  # four conditions false, and a correct configuration
 
@@ -219,7 +222,7 @@ class SimulatedGpu:
         slot = PCIE_LANE[self.model.pcie_generation] * self.width
         speed = self.model.links.speed if self.model.links else 0.0
         alone = FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
-        payload = load.nvlink * speed / alone
+        payload = load.nvlink * speed / alone if self.health.fabric_state == JOINED else 0.0
         wire = payload * (BESIDE_WORK if load.tensor else alone)
         numbers = [link.number for link in self.links if self.active(link)]
         unlike = 1.0 + SPREAD * math.sin(2.1 * self.index)

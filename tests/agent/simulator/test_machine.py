@@ -111,6 +111,17 @@ def test_a_hung_driver_blocks_under_a_running_clock() -> None:
     assert not caller.is_alive()
 
 
+def test_without_the_fabric_manager_links_carry_nothing() -> None:
+    """It aborts jobs when it ends, and a GPU that has not joined the fabric reaches no other."""
+    sent = []
+    for fault in ("", "+fabric-service"):
+        machine, clock = start(f"dgx-h100:nvlink-saturated{fault}")
+        before = field(machine, 138)[1]
+        clock.advance(10.0)
+        sent.append(field(machine, 138)[1] - before)
+    assert sent[0] > 0 == sent[1]
+
+
 def test_two_runs_are_the_same() -> None:
     def run(stops: int) -> list[int]:
         machine, clock = start("dgx-h100:training")
