@@ -1,10 +1,12 @@
 """Setup of deploy/fleet, faster and on loopback: nodes, engines to kill, one inbox."""
 
+import json
 import shutil
 import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +26,7 @@ SCALE = 1 / 30
 """Factor on the rules' and Alertmanager's times: an agent is down after 4 s."""
 JUDGED = {"dgx-agent.yaml", "dgx-racks.yaml"}
 """Files whose rules say that a node is silent, or that many are."""
-PEER_TIMEOUT = 2.0
+PEER_TIMEOUT = 4.0
 """Seconds after which the second Alertmanager says what it has not heard of from the first."""
 
 PAGE = """\
@@ -89,6 +91,13 @@ class Engine:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._words, stdout=log, stderr=log)
         wait_for(self.ready)
+
+    def joined(self) -> bool:
+        """Return whether an Alertmanager has heard of the other one, so that it sends nothing that
+        the other one has sent."""
+        with urllib.request.urlopen(f"{self.address}/api/v2/status", timeout=PATIENCE) as answer:
+            cluster = json.load(answer)["cluster"]
+        return cluster["status"] == "ready" and len(cluster["peers"]) == 2
 
     def kill(self) -> None:
         """As when the machine loses power, but for what the kernel has not written."""
