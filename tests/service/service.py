@@ -100,12 +100,14 @@ class Service:
         return float(found[1]) if found else None
 
     def journal(self, *matches: str) -> str:
-        return self.run(f"journalctl --unit {UNIT} --no-pager --output cat {' '.join(matches)}")
+        asked = f"--unit {UNIT} --no-pager --output cat {' '.join(matches)}"
+        return self.run(f"journalctl --sync; journalctl {asked}")
 
     def events(self, since: float) -> list[tuple[float, str]]:
         """Return the lines that systemd itself logged of the unit: seconds of its clock,
         message."""
-        said = self.run(f"journalctl --unit {UNIT} --no-pager --output json _PID=1")
+        asked = f"--unit {UNIT} --no-pager --output json _PID=1"
+        said = self.run(f"journalctl --sync; journalctl {asked}")
         entries = [json.loads(line) for line in said.splitlines()]
         found = [(int(e["__MONOTONIC_TIMESTAMP"]) / 1e6, str(e["MESSAGE"])) for e in entries]
         return [(at, message) for at, message in found if at >= since]

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,8 +48,8 @@ HELD_AFTER = 60 * SCALE * SPEED
 LEAST = 1200 * SCALE
 """Seconds that each scenario plays at least: an alert that must not come has its time too."""
 
-KILLED, WATCHDOG = "killed", 3
-"""A machine, and a number of messages of the watchdog."""
+KILLED, DOWN, WATCHDOG = "killed", "DgxAgentDown", 3
+"""A machine, its alert, and a number of messages of the watchdog."""
 
 
 @dataclass
@@ -160,15 +160,14 @@ def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario
         daemons = monitoring(folder, SCRAPE, {**ports, KILLED: lone}, shown)
         alertmanager_port = stack.enter_context(daemons).alertmanager
         scenario_run = ScenarioRun(inbox, time.monotonic())
-        wanted = {name: {a.name for a in entry.alerts} for name, entry in scenarios.items()}
-        watch(scenario_run, wanted, hosts, victim, alertmanager_port)
-        await_end(scenario_run, wanted)
+        watch(scenario_run, scenarios, hosts, victim, alertmanager_port)
+        await_end(scenario_run, scenarios)
         yield scenario_run
 
 
 def watch(
     scenario_run: ScenarioRun,
-    wanted: Mapping[str, set[str]],
+    wanted: Mapping[str, Scenario],
     hosts: Mapping[str, Fleet],
     victim: subprocess.Popen[bytes],
     alertmanager_port: int,
@@ -185,8 +184,8 @@ def watch(
             scenario_run.killed_at = now
         if scenario_run.killed_at and not scenario_run.held_back:
             scenario_run.held_back = held_back(alertmanager_port, KILLED)
-        for name, names in wanted.items():
-            there = names <= scenario_run.inbox.names(name)
+        for name, scenario in wanted.items():
+            there = all_fire(scenario, scenario_run.inbox.firing(name).values())
             if name not in scenario_run.ended and there and now - scenario_run.began > LEAST:
                 if name == "driver-hang":
                     scenario_run.metrics_while_hung = text_of(hosts[name].ports[name], "metrics")
@@ -198,14 +197,26 @@ def watch(
         scenario_run.ended[name] = time.monotonic()
 
 
-def await_end(scenario_run: ScenarioRun, wanted: Mapping[str, set[str]]) -> None:
-    """Wait until no alert is left of any scenario, and the watchdog has repeated itself; or too
-    long."""
+def all_fire(scenario: Scenario, firing: Collection[Delivery]) -> bool:
+    """Return whether all alerts of a scenario have arrived, of all their GPUs and devices: these
+    may come one after the other."""
+    for alert in scenario.alerts:
+        mine = [d.labels for d in firing if d.name == alert.name]
+        for label, all_of in (("gpu", alert.gpus), ("device", alert.devices)):
+            if not mine or not all_of <= {labels.get(label) for labels in mine}:
+                return False
+    return True
+
+
+def await_end(scenario_run: ScenarioRun, wanted: Iterable[str]) -> None:
+    """Wait until no alert is left of any scenario, the killed machine is reported, and the watchdog
+    has repeated itself; or too long."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         scenario_run.left = {
             name: left for name in wanted if (left := scenario_run.inbox.names(name))
         }
-        if not scenario_run.left and len(scenario_run.watchdog) > WATCHDOG:
+        reported = DOWN in scenario_run.inbox.names(KILLED)
+        if reported and not scenario_run.left and len(scenario_run.watchdog) > WATCHDOG:
             return
         time.sleep(0.2)

@@ -8,7 +8,7 @@ import pytest
 
 from agent.simulator import SCENARIOS as NAMES
 from tests.stack.expected import SCENARIOS
-from tests.stack.scenario_run import KILLED, WATCHDOG, ScenarioRun, played
+from tests.stack.scenario_run import DOWN, KILLED, WATCHDOG, ScenarioRun, played
 from tests.support.nightly import shortly
 
 pytestmark = pytest.mark.stack
@@ -71,7 +71,7 @@ def test_a_hung_driver_does_not_hang_the_scrape(scenario_run: ScenarioRun) -> No
 
 
 def test_an_agent_that_is_killed_is_reported(scenario_run: ScenarioRun) -> None:
-    down = [d for d in scenario_run.inbox.of(KILLED) if d.name == "DgxAgentDown"]
+    down = [d for d in scenario_run.inbox.of(KILLED) if d.name == DOWN]
     assert scenario_run.killed_at
     assert down
     assert down[0].at > scenario_run.killed_at
@@ -79,7 +79,7 @@ def test_an_agent_that_is_killed_is_reported(scenario_run: ScenarioRun) -> None:
 
 
 def test_a_node_that_is_down_silences_its_other_alerts(scenario_run: ScenarioRun) -> None:
-    assert scenario_run.held_back == {"DgxGpuEccUncorrected": "DgxAgentDown"}
+    assert scenario_run.held_back == {"DgxGpuEccUncorrected": DOWN}
 
 
 def test_an_email_arrives(scenario_run: ScenarioRun) -> None:

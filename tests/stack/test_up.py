@@ -85,10 +85,13 @@ def test_prometheus_scrapes_the_agent_and_knows_the_alertmanager(up: Running) ->
     home = dict(re.findall(r"^  (\w+) +(http\S+)", "".join(up.said), re.MULTILINE))
     query = home["prometheus"] + "api/v1/query?query=dgx_system_gpus%7Bjob=%22dgx-telemetry%22%7D"
     eventually(lambda: json.loads(get(query))["data"]["result"], "a sample of the agent")
-    known = json.loads(get(home["prometheus"] + "api/v1/alertmanagers"))["data"]
-    assert [entry["url"] for entry in known["activeAlertmanagers"]] == [
-        home["alertmanager"] + "api/v2/alerts"
-    ]
+
+    def alertmanagers() -> list[str]:
+        known = json.loads(get(home["prometheus"] + "api/v1/alertmanagers"))["data"]
+        return [entry["url"] for entry in known["activeAlertmanagers"]]
+
+    eventually(alertmanagers, "an Alertmanager")
+    assert alertmanagers() == [home["alertmanager"] + "api/v2/alerts"]
     rules = json.loads(get(home["prometheus"] + "api/v1/rules"))["data"]["groups"]
     assert any(rule["name"] == "DgxGpuMissing" for group in rules for rule in group["rules"])
 
