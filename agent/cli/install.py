@@ -79,13 +79,15 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
         files.append(HOME)
     if COMMAND.is_symlink() and COMMAND.readlink() == PROGRAM:
         files.append(COMMAND)
+    shared = [DROP_INS]
     if purge:
+        shared.append(CONFIGURATION)
         files += [CONFIGURATION / "config.toml", STATE, STATE.parent / "private" / STATE.name]
     if found := [file for file in files if file.exists() or file.is_symlink()]:
         yield "rm", "-rf", *found
-        if folders := {file.parent for file in found} & {CONFIGURATION, DROP_INS}:
+        if folders := [folder for folder in shared if folder.is_dir()]:
             kept = "!", "-type", "d", "-printf", "kept, not of this program: %p\\n"
-            yield "find", *sorted(folders), "-type", "d", "-empty", "-delete", "-o", *kept
+            yield "find", *folders, "-type", "d", "-empty", "-delete", "-o", *kept
         yield "systemctl", "daemon-reload"
         yield "systemctl", "reset-failed", "dgx-telemetry*"  # otherwise, failed units remain listed
 

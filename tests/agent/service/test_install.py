@@ -113,7 +113,9 @@ def test_uninstall_leaves_settings_and_purge_leaves_files_of_others(
     assert said.endswith(f"{settings.parent} stays: --purge removes its config.toml too\n")
     assert f"{kept}{edited}\n" in said
     assert left(purge=True) == {edited, key}
-    assert f"{kept}{key}\n" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert f"{kept}{key}\n" in said
+    assert f"{kept[1:]}{edited}\n" in said
     settings.touch()
     for file in (edited, key):
         file.unlink()
