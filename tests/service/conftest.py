@@ -1,6 +1,7 @@
 """One machine for all tests of the service; each file leaves it as it was."""
 
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.container import RPM, Container
+from tests.service.container import CACHE, RPM, Container
 from tests.service.service import Service
 from tests.service.slurm import PACKAGES, Cluster
 from tests.support import crashing_library
@@ -29,6 +30,29 @@ def built(into: Path, kind: str, **changed: str) -> None:
         shutil.move(ROOT / name, into / f"dgx-telemetry{Path(name).suffix}")
 
 
+def _wheels() -> Path:
+    """The folder with the wheels of these requirements, kept like the roots of machines."""
+    wanted = b"".join(
+        (ROOT / f"deploy/requirements/{n}.txt").read_bytes() for n in ("agent", "pip")
+    )
+    return CACHE / f"wheels-{hashlib.sha256(wanted).hexdigest()[:12]}"
+
+
+def kept_wheels() -> dict[str, str]:
+    """Settings of pip with which it takes the kept wheels, by their digests: asking the registry
+    for each Python takes it six seconds."""
+    if not _wheels().exists():
+        return {}
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(_wheels())}
+
+
+def _keep_wheels(package: Path) -> None:
+    if not _wheels().exists():
+        with tempfile.TemporaryDirectory(dir=CACHE) as unpacked:
+            subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True)
+            Path(unpacked, "usr/lib/dgx-telemetry/wheels").rename(_wheels())
+
+
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the packages, which one worker builds for all."""
@@ -39,7 +63,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
             part = Path(tempfile.mkdtemp(dir=folder.parent))
-            built(part, "all" if shutil.which("rpmbuild") else "deb")
+            built(part, "all" if shutil.which("rpmbuild") else "deb", **kept_wheels())
+            _keep_wheels(part / "dgx-telemetry.deb")
             part.rename(folder)
     return folder
 

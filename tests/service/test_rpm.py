@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.conftest import built
+from tests.service.conftest import built, kept_wheels
 from tests.service.service import CONFIGURATION, STATE, UNIT, Service
 from tests.support.repository import ROOT
 
@@ -16,11 +16,9 @@ FIRST, SECOND = "/mnt/dgx-telemetry.rpm", "/mnt/second/dgx-telemetry.rpm"
 
 @pytest.fixture(scope="module")
 def second(service: Service, shared: Path) -> Path:
-    """The package of the next release of the same tree, made of the wheels of the first: each has
-    the same digest in deploy/requirements."""
+    """The package of the next release of the same tree."""
     (shared / "second").mkdir()
-    wheels = str(shared / "unpacked/usr/lib/dgx-telemetry/wheels")
-    built(shared / "second", "rpm", DGX_RELEASE="2", PIP_NO_INDEX="1", PIP_FIND_LINKS=wheels)
+    built(shared / "second", "rpm", DGX_RELEASE="2", **kept_wheels())
     return shared / "second/dgx-telemetry.rpm"
 
 
