@@ -51,7 +51,7 @@ class ProcessorTime(NamedTuple):
         return max(mine.queued + lock, self.late - before.late)
 
     def queued_since(self, before: "ProcessorTime") -> float:
-        """Return the time in seconds that all threads have waited for a CPU since `before`."""
+        """Return the total seconds that all threads have waited for a CPU since `before`."""
         return sum(thread.queued for thread in self._since(before).values())
 
     def _since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:

@@ -99,7 +99,7 @@ def checked(value: object, possible: Range, what: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric, declared once; all expositions, dashboards, rules, and pages refer to this object.
+    """A metric. All expositions, dashboards, rules, and pages refer to this object.
 
     A value outside `possible` is a driver error and counts as absent. `fastest` is the maximum
     increase of a counter per second, or None for event counters, which have no limit. A change by
@@ -300,7 +300,7 @@ def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
 
 
 class SignalQuality(StrEnum):
-    """Signals that a verdict is based on."""
+    """Signals on which a verdict is based."""
 
     GPM = "gpm"  # Hopper and newer: engine and SM activity
     NVML = "nvml"  # utilization, which includes copies and spinning, and power

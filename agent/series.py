@@ -94,7 +94,7 @@ class SampleStore:
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
-        """Return a store with the samples of `snapshot` at `now`, which defaults to its time."""
+        """Return a store with the samples of `snapshot` at `now` (default: the snapshot's time)."""
         store = cls()
         store.take(snapshot.at if now is None else now, snapshot.readings.values())
         return store

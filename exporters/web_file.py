@@ -166,7 +166,7 @@ def check_guards(web: Web, before: Web) -> None:
 
 
 def content(file: str) -> bytes:
-    """Return the contents of a file; raise ConfigError."""
+    """Return the contents of a file. Raises ConfigError."""
     try:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:  # a NUL or an incomplete character in the path

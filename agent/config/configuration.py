@@ -154,7 +154,7 @@ def _in_environment(
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the contents of a TOML file; raise ConfigError."""
+    """Return the contents of a TOML file. Raises ConfigError."""
     try:
         text = in_time(path.read_bytes).decode("utf-8-sig")
         content = tomllib.loads(text)

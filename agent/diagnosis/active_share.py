@@ -26,9 +26,9 @@ limit below which transfers take no time. LINKS_AT_REST: ratio below which the l
 most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
 
 TRANSFER_RATE = 0.60
-"""Ratio of payload to NVLink limit during transfers without work. On H200, 14 loads had ratios of
-0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. Gradients of a few
-MB and a single channel had 0.04 to 0.24, so they take longer than reported."""
+"""Ratio of payload to NVLink limit during transfers without work. In 14 loads on H200, the ratio
+was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was 0.04 to
+0.24 with gradients of a few MB or a single channel, which therefore take longer than reported."""
 
 WORKING_SM = 0.90
 """Ratio of SM activity to overall activity while a GPU computes: 0.85 to 0.89 for training on H100
@@ -48,23 +48,23 @@ EQUAL = 0.12
 """Relative difference up to which ranks in lockstep have equal values (see TRANSFERRING_SM)."""
 
 EXPOSED = 1.5
-"""Number of bytes on the NVLink wire per byte received below which transfers do not overlap with
-work. On H100 and H200, messages of 4 MB and more had 1.2 to 1.5 without concurrent work, and
-gradients of any size had 1.6 to 2.0 during work (74 recorded loads)."""
+"""Ratio of NVLink wire bytes to received bytes below which transfers do not overlap with work. On
+H100 and H200, the ratio was 1.2 to 1.5 for messages of 4 MB and more without concurrent work, and
+1.6 to 2.0 for gradients of any size during work (74 recorded loads)."""
 
 SMALL_MESSAGES = 2.05
-"""Number of bytes on the NVLink wire per byte received above which messages are small."""
+"""Ratio of NVLink wire bytes to received bytes above which messages are small."""
 
 SMALL_TIME = 110.0
 """Additional time per byte, as a multiple of the time at the limit, for each unit above
-SMALL_MESSAGES. On two H100 GPUs, messages without concurrent work had 2.1 to 2.2 bytes on the wire
-(256 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to 3
-GB/s); pipeline stages had 2.0 to 2.1."""
+SMALL_MESSAGES. On two H100 GPUs, the ratio for messages without concurrent work was 2.1 to 2.2 (256
+KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to 3 GB/s).
+The ratio for pipeline stages was 2.0 to 2.1."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
 """LEAST_TRANSFER: share of a second below which the agent reports no communication. LEAST_WAIT:
 difference in the share of a second below which ranks count as balanced. With 0.03 for both, four
-fewer of the 180 recorded GPUs are diagnosed correctly; with 0.05, eight fewer."""
+fewer of the 180 recorded GPUs are diagnosed correctly, and with 0.05, eight fewer."""
 
 
 class WorkLevel(NamedTuple):
@@ -88,12 +88,12 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
-    """Means of a GPU's metrics over the last seconds, as shares (0-1); an unknown mean is None.
+    """Means of a GPU's metrics over the last seconds, as shares (0-1). Unknown means are None.
 
     `payload` is the ratio of NVLink payload to the limit in the busier direction, and `sent` is the
     ratio in the transmit direction. `power` contains the levels of the 20 ms power samples, `level`
-    is the work level of the 100 ms windows, and `wire` is the number of bytes on the NVLink wire
-    per byte received.
+    is the work level of the 100 ms windows, and `wire` is the ratio of NVLink wire bytes to
+    received bytes.
     """
 
     activity: float

@@ -45,7 +45,7 @@ def hang_advice(pid: str = "") -> str:
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
-    """Return the advice for a GPU that other GPUs wait for."""
+    """Return the advice for a GPU for which other GPUs wait."""
     return str(_TABLE["text"]["balance"]).format(who=who)
 
 

@@ -177,7 +177,7 @@ def own_work(e: Evidence) -> Found:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """Return the parts of the active share; without GPM, based on power and link traffic."""
+    """Return the parts of the active share. Without GPM, use power and link traffic."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = e.by_links

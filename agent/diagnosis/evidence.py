@@ -98,7 +98,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """Evidence about a GPU in a tick; None means unknown."""
+    """Evidence about a GPU in a tick. None means unknown."""
 
     gpu: GpuKey
     context: TickContext
@@ -329,7 +329,7 @@ class Evidence:
 
     @property
     def nvlink_active(self) -> bool | None:
-        """Whether NVLink carries data; None if unknown."""
+        """Whether NVLink carries data, or None if unknown."""
         return None if self.nvlink is None else self.nvlink.ratio > LINKS_AT_REST
 
 

@@ -1,4 +1,4 @@
-"""Hung jobs on several GPUs: whether a job hangs, and which processes it waits for.
+"""Hung jobs on several GPUs: whether a job hangs, and for which processes it waits.
 
 All data comes from NVML and from files in /proc that any user may read.
 """
@@ -71,7 +71,7 @@ def _on_several_hosts(e: Evidence) -> bool:
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """Return the GPUs whose processes the rest of the job waits for, or none if that is unclear.
+    """Return the GPUs for whose processes the rest of the job waits, or none if that is unclear.
     The result is the first of these groups that is not empty: GPUs with stopped processes; idle
     GPUs with sleeping processes, if kernels or threads of all other GPUs spin; and GPUs with
     sleeping processes, if threads of all other GPUs spin.

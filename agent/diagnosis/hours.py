@@ -50,7 +50,7 @@ class HourRow(msgspec.Struct):
 
 
 class Hour(msgspec.Struct):
-    """Totals of an hour; `hour` is in hours since 1970, and `gpus` contains the seconds by GPU
+    """Totals of an hour. `hour` is in hours since 1970, and `gpus` contains the seconds by GPU
     UUID. Nothing is known before `since` (wall time; 0 if the whole hour is known)."""
 
     hour: int
@@ -314,7 +314,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """Return the hours stored on disk; malformed files are skipped."""
+    """Return the hours stored on disk, except those in malformed files."""
     found = {}
     names = (
         path.name.removeprefix("hour-").partition(".")[0] for path in folder.glob("hour-*.json")

@@ -87,7 +87,7 @@ def divide_inactive(e: Evidence) -> Shares:
 
 def _copying(e: Evidence, inactive: float) -> float:
     """Return the share of time for which copies between host and GPU saturate PCIe, if they explain
-    most of the inactive time; otherwise, the copies may overlap with the GPU's work."""
+    most of the inactive time. Otherwise, the copies may overlap with the GPU's work."""
     if _shares(e):
         return 0.0  # kernels that wait for a peer read host memory in the meantime
     wire, rates = e.fullest("pcie"), [rate or 0.0 for rate in e.pcie_rates]
@@ -131,8 +131,8 @@ def _polls(e: Evidence) -> bool:
 
 
 def _working(e: Evidence) -> float:
-    """Return the number of cores that workers use or wait for. The CPU time of a child process that
-    was never read is counted when the child exits."""
+    """Return the number of cores that workers use, or for which they wait. The CPU time of a child
+    process that was never read is counted when the child exits."""
     return e.host.share("working", "running") + e.host.share("working", "queued")
 
 
@@ -218,7 +218,7 @@ def _blocked(e: Evidence) -> float:
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     """Return the causes for which a sleeping launching thread waits, based on the time of the
     workers, which work while the launching thread sleeps. If data arrives over the network, the
-    sleep of the busiest worker also counts; the cause of the remaining time is unknown."""
+    sleep of the busiest worker also counts. The cause of the remaining time is unknown."""
     running, blocked = _working(e), _asleep(e, "working")
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
@@ -369,8 +369,8 @@ RECEIVED_BY_COPY = 16.0
 for 70 MB/s and 1,254 MB/s for 78 MB/s, on H100)."""
 
 LEAST_RECEIVED = 3.0
-"""Minimum ratio of bytes received to bytes sent; below this ratio, data is being copied from the
-GPU. Jobs on several GPUs have ratios of at least 3.4, because NCCL's kernels also send data."""
+"""Minimum ratio of bytes received to bytes sent. If the ratio is lower, data is being copied from
+the GPU. Jobs on several GPUs have ratios of at least 3.4, because NCCL's kernels also send data."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds of activity that a launch adds to its kernel if launches do not queue: 1.05 to 1.32 us on
@@ -394,7 +394,7 @@ def launch_rate(e: Evidence) -> float | None:
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
-    """Return the share of a second that launching adds to the GPU's activity; `inactive` is the
+    """Return the share of a second that launching adds to the GPU's activity. `inactive` is the
     inactive share of the second."""
     rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

@@ -19,7 +19,7 @@ Totals = dict[tuple[str, Pair | None], float]
 
 
 def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
-    """Return the totals of a GPU; `tensor` is the equivalent seconds at peak tensor throughput."""
+    """Return the totals of a GPU. `tensor` is the equivalent seconds at peak tensor throughput."""
     now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items() if part}
     now |= {("joules", pair): part for pair, part in booked.energy.spent().items()}
     now |= {("unobserved", None): booked.unobserved, ("steps", None): steps}

@@ -201,7 +201,7 @@ class JobWatch:
         accounts: Mapping[str, GpuStateTime],
         stopped: Mapping[tuple[str, ...], Set[int]],
     ) -> None:
-        """Find the jobs that hang and the processes that they wait for."""
+        """Find the jobs that hang, and the processes for which they wait."""
         self._hangs = {}
         for record in self._records:
             gpus = record.group.gpus
@@ -248,7 +248,7 @@ def _waited_for(
     ranks: Mapping[GpuKey, RankActivity],
     stopped: Mapping[tuple[str, ...], Set[int]],
 ) -> tuple[Culprit, ...]:
-    """Return the processes on this host that a job waits for, based on its ranks' activity."""
+    """Return the processes on this host for which a job waits, based on its ranks' activity."""
     late, found = late_gpus(ranks), []
     for gpu, pid, *_, rank in members:
         halted = stopped.get(gpu.labels, frozenset())

@@ -101,7 +101,7 @@ class JobPulse(NamedTuple):
 
 
 def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
-    """Return the step time on which most GPUs of a job agree; `pulses` is by UUID. GPUs that
+    """Return the step time on which most GPUs of a job agree. `pulses` is by UUID. GPUs that
     exchange data run the same steps, so with `exchange`, a GPU with another step time is marked as
     apart. Otherwise the GPUs may belong to different jobs of a sweep, each with its own steps."""
     steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}

@@ -43,7 +43,7 @@ Records = Callable[[str], Condition | None]
 
 
 def condition(text: str, records: Records = lambda _: None) -> Condition:
-    """Parse a condition; raise ConditionError if it is invalid."""
+    """Parse a condition. Raise ConditionError if it is invalid."""
     parser = _Parser(text, records)
     try:
         found = parser.expression()
@@ -339,7 +339,7 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Set `label` to `word` in rows with a matching `source` label; $1 is the first group."""
+    """Set `label` to `word` in rows with a matching `source` label. $1 is the first group."""
     whole = re.compile(pattern)
 
     def rows(samples: FaultSamples) -> Vector:

@@ -62,7 +62,7 @@ class Seen(NamedTuple):
 
 class HiddenBy(NamedTuple):
     """An alert that inhibits this alert if both have the same values for the labels in `same`. The
-    matchers in `having` restrict the inhibiting alert; those in `only` restrict this alert."""
+    matchers in `having` restrict the inhibiting alert, and those in `only` restrict this alert."""
 
     alert: str
     same: tuple[str, ...]

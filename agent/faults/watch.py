@@ -57,7 +57,7 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """A fault that is active at present."""
+    """A fault that is currently active."""
 
     id: str  # kind and place, such as `gpu_lost:GPU-3f...`
     fault: Fault

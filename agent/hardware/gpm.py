@@ -12,7 +12,7 @@ from agent.model import Absent, Reason, checked
 from agent.ranges import FASTEST_PCIE, Range
 
 SHORTEST_SECONDS = 0.15
-"""Minimum number of seconds between two samples; NVML requires more than 100 ms. On an H200 (driver
+"""Minimum number of seconds between two samples. NVML requires more than 100 ms. On an H200 (driver
 580.159), the counters are refreshed every 100.0 ms: with windows of 2.5, 5, 10, and 20 ms, only the
 window that contains the refresh has values, and all other windows have 0 or NaN. On this GPU, a
 sample takes 0.12 to 0.3 ms of CPU time, and the means of twelve IDs take 1.3 to 1.5 ms."""

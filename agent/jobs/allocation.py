@@ -42,7 +42,7 @@ NO_SCHEDULER = Absent(
 
 
 class Given(NamedTuple):
-    """All known allocations; `hidden` is the reason why some may be missing, or None."""
+    """All known allocations. `hidden` is the reason why some may be missing, or None."""
 
     jobs: tuple[Allocation, ...] = ()
     hidden: Absent | None = NO_SCHEDULER

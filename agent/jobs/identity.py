@@ -28,7 +28,7 @@ CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class Ancestor(NamedTuple):
-    """A GPU process or one of its ancestors; `started` is in seconds since boot, and `uid` is None
+    """A GPU process or one of its ancestors. `started` is in seconds since boot, and `uid` is None
     if it is unknown."""
 
     pid: int

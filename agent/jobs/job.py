@@ -53,7 +53,7 @@ def amount(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, such as `76 %`; a share between 0 and 1 % is `< 1 %`."""
+    """Return a share as a percentage, such as `76 %`. A share between 0 and 1 % is `< 1 %`."""
     return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
@@ -81,7 +81,7 @@ class Slowdown(NamedTuple):
 
 
 class CulpritState(StrEnum):
-    """State of a process that a job waits for, according to /proc."""
+    """State of a process for which a job waits, according to /proc."""
 
     STOPPED = "stopped"  # by a signal or debugger
     ASLEEP = "asleep"  # while the other processes spin

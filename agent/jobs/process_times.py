@@ -58,7 +58,7 @@ NONE = Times()
 
 class GpuTimes(NamedTuple):
     """Times of a GPU's processes since the last read: launching threads (None if a main thread
-    cannot be read), dispatching threads, and workers; the number of active workers, the active
+    cannot be read), dispatching threads, and workers. Also the number of active workers, the active
     share (0-1) of the busiest worker, whether /proc hides any workers, and the number of processes
     with pinned memory."""
 
@@ -252,7 +252,7 @@ class ProcessTimes:
         return known[1]
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
-        """Read a process; return None if it has exited."""
+        """Read a process. Return None if it has exited."""
         known = self._known.get(pid)
         if known is not None and known.whole.at == at:
             return known

@@ -148,7 +148,7 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
 
 
 Listener = Callable[[Snapshot], None]
-"""Receives the readings of every tick in the event loop, so it must be fast; `Poller.latest`
+"""Receives the readings of every tick in the event loop, so it must be fast. `Poller.latest`
 includes the results of observers and the agent's health."""
 
 

@@ -24,7 +24,7 @@ BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
 
 
 def count_of(nvml: Nvml) -> int:
-    """Return the number of GPUs listed by the driver; raise Absent."""
+    """Return the number of GPUs that the driver lists. Raises Absent."""
     count = nvml.call("nvmlDeviceGetCount")
     if not isinstance(count, int) or not 0 <= count <= MOST_GPUS:
         raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetCount says {count!r:.60}")

@@ -258,7 +258,7 @@ def line(content: Json) -> bytes:
 
 
 def packed(content: Json) -> bytes:
-    """Return a line as a separate gzip member; a file may contain several members."""
+    """Return a line as a separate gzip member. A file may contain several members."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
 

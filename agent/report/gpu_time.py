@@ -38,7 +38,7 @@ MOST_CAUSES = 4
 """Maximum number of causes of lost time in the summary. Other causes are summed."""
 
 LEAST_SHARE = 0.01
-"""Minimum share of all GPU-hours for which a row is mentioned for its share of lost time."""
+"""Minimum share of all GPU-hours for a row whose lost time is mentioned in the summary."""
 
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
 MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
@@ -55,7 +55,7 @@ class Price(NamedTuple):
 
 class GpuTime(NamedTuple):
     """A row of a report, with GPU-seconds by state and cause. `joules` is the energy, and `tensor`
-    is the equivalent seconds at peak tensor throughput; both are None if unknown. For a job,
+    is the equivalent seconds at peak tensor throughput. Both are None if unknown. For a job,
     `about` contains its labels, `receipt` is the agent's report, and `rate` is in steps per second.
     If `unassigned` is true, hours without a process count as hours without a job."""
 
@@ -236,7 +236,7 @@ def pair_of(state: str, cause: str) -> Pair | None:
 
 
 def document(report: Report) -> Document:
-    """Return the report as a JSON document; unknown values are null."""
+    """Return the report as a JSON document, with null for unknown values."""
     return {
         "by": report.by,
         "begin": report.begin,

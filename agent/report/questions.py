@@ -100,9 +100,9 @@ def _sums(
     lacking: Two = ("", ""),
     prices: str = "",
 ) -> Sums:
-    """Return the sums by name and further labels, for nodes and times without the records in
-    `lacking`. `prices` is a PromQL operator with the prices of the nodes. Groupings by hardware use
-    only the first record, which includes shared GPUs."""
+    """Return the sums by name and further labels, excluding nodes and times with a record in
+    `lacking`. `prices` is appended to the query, and combines each sum with the prices of the
+    nodes. Groupings by hardware use only the first record, which includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
         sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)}){prices}"

@@ -23,7 +23,7 @@ FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
 
 
 class SimulationError(BadInput):
-    """Raised for a machine that cannot exist; the message is a sentence for the user."""
+    """Raised for a machine that cannot exist. The message is a sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)

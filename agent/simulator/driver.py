@@ -221,7 +221,7 @@ RING = 20_000  # Maximum number of records that the kernel keeps
 
 
 class SimulatedKernelLog:
-    """Kernel log of a simulated machine; each read returns all lines and removes them."""
+    """Kernel log of a simulated machine. Each read returns all lines and removes them."""
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now

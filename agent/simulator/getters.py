@@ -235,7 +235,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     ),
     "NvLinkErrorCounter": _link_errors,
 }
-"""Functions with code; the other functions in nvml.toml return a GPU attribute or a constant."""
+"""Functions with code. The other functions in nvml.toml return a GPU attribute or a constant."""
 
 
 def _given(gives: Any, nvml: Any, gpu: SimulatedGpu, *_: int) -> Any:

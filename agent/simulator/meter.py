@@ -31,7 +31,7 @@ class CounterMeter:
         self.rates = dict(rates)
 
     def read(self, name: str, now: float) -> float:
-        """Return the total of `name` at `now`; 0 if the name is unknown."""
+        """Return the total of `name` at `now`, or 0 if the name is unknown."""
         rate = self.rates.get(name, 0.0)
         return self.totals.get(name, 0.0) + rate * (now - self._since)
 

@@ -79,7 +79,7 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
     """Yield the name of the worker and the read, for each read of the host. Reads that may run
-    every tick and access no device share a worker; other reads have a worker per source."""
+    every tick and access no device share a worker. Other reads have a worker per source."""
     for source in HOST_SOURCES:
         name = name_of(source)
         rest = "mounts" if name == "host" else name

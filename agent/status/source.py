@@ -1,4 +1,4 @@
-"""Parts of the agent that the status is built from."""
+"""Parts of the agent from which the status is built."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

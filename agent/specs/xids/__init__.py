@@ -16,8 +16,8 @@ from agent.model import Severity
 
 
 class XidMeaning(Struct, frozen=True, kw_only=True):
-    """An XID code; `generations` is `all`, `from ampere`, `until volta`, ...; `older` is the name
-    on GPUs up to Volta, or empty if the name is the same."""
+    """An XID code. `generations` is, for example, `all`, `from ampere`, or `until volta`. `older`
+    is the name on GPUs up to Volta, or empty if the name is the same."""
 
     code: int
     name: str
@@ -32,7 +32,7 @@ RESET, IGNORE = "reset", "ignore"
 """Actions for NVLink 5 errors."""
 
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
-"""Architectures that retire memory pages; newer architectures remap rows."""
+"""Architectures that retire memory pages. Newer architectures remap rows."""
 
 NVLINK5 = range(144, 151)  # NVLink 5 codes
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
