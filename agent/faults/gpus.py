@@ -1,4 +1,4 @@
-"""GPU faults that conditions cannot express: silent, refusing, and throttled GPUs."""
+"""GPU faults that conditions cannot express: silent, refusing, throttled, and waiting GPUs."""
 
 import re
 from collections.abc import Iterator
@@ -104,3 +104,36 @@ def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
         figures = () if now is None else (Figure("clock", now, most, "hertz"),)
         if held:
             yield Seen(GpuKey(int(index), uuid), figures=figures, names=tuple(held))
+
+
+def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
+    """Yield the GPUs whose share of waiting reaches the bound, and the main cause for each GPU."""
+    assert fault.finding
+    gpus: dict[GpuKey, dict[str, float]] = {}
+    for labels, share in fault.rows(machine.samples):
+        key = GpuKey(int(labels["gpu"]), labels["uuid"])
+        gpus.setdefault(key, {})[labels["cause"]] = share
+    for key, causes in sorted(gpus.items()):
+        share = sum(causes.values())
+        if share >= fault.finding.bound:
+            first = max(sorted(causes), key=causes.__getitem__)
+            figures = (Figure(fault.figure, share, fault.finding.bound),)
+            yield Seen(key, "", figures, (first,), labels=(("cause", first),))
+
+
+def cure_of_waiting(finding: Finding) -> str:
+    return ADVICE[State.STARVED, Cause(finding.names[0])]
+
+
+def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
+    """Yield the GPUs for which other GPUs of this machine wait, with the number of these GPUs."""
+    assert fault.finding
+    counts: dict[str, int] = {}
+    for labels, share in fault.rows(machine.samples):
+        if share >= fault.finding.bound:
+            counts[labels["culprit"]] = counts.get(labels["culprit"], 0) + 1
+    indices = {labels["uuid"]: labels["gpu"] for labels in machine.samples.labelled(gpu.INFO)}
+    for uuid, number in sorted(counts.items()):
+        figures = (Figure("gpus", number, None, "count"),)
+        key = GpuKey(int(indices[uuid]), uuid) if uuid in indices else None
+        yield Seen(key, "", figures, (indices.get(uuid, uuid),))
