@@ -180,7 +180,7 @@ CALLS = {
     Severity.WARNING: "warning: notifies, does not page",
     Severity.INFO: "info: notifies, does not page",
 }
-"""Effect of an alert by severity, as implemented in alerts/routing.py."""
+"""Effect of an alert by severity, as implemented in alerts/build.py."""
 
 
 def alert_status(

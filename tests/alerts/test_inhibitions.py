@@ -9,8 +9,7 @@ from agent.faults.model import Fault
 from agent.faults.promql import seconds
 from agent.polling import intervals
 from agent.sources.disk import ARRAY_STATE
-from alerts.build import alerts_of, groups
-from alerts.routing import ROUTES
+from alerts.build import ROUTES, alerts_of, groups
 from tests.support.alert_input import SCRAPE
 from tests.support.each import of_each
 
