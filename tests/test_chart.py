@@ -94,6 +94,14 @@ def test_values_are_put_in_and_kubernetes_takes_it() -> None:
 
 
 @needs_helm
+def test_a_value_that_is_taken_away_is_that_of_the_manifests() -> None:
+    """As by `--set nodeSelector=null`."""
+    nothing = dict.fromkeys(("nodeSelector", "affinity", "tolerations", "resources"))
+    assert objects(**nothing) == objects()
+    assert "image/tag" in helm({"image": {**IMAGE["image"], "tag": ""}}).stderr.replace(".", "/")
+
+
+@needs_helm
 def test_a_cluster_may_have_no_class_for_nvidias_runtime() -> None:
     agents = objects(runtimeClassName="")["DaemonSet"]
     assert is_taken(agents)
@@ -147,9 +155,16 @@ INFO = "[job]\ninfo = true\n"
 def test_the_default_names_nobody_to_the_network() -> None:
     settings = tomllib.loads(objects()["ConfigMap"]["data"]["config.toml"])
     assert settings == {"job": {"info": False}}
-    refused = helm({**IMAGE, "config": INFO})
-    assert refused.returncode != 0
-    assert "set webConfigSecret, hostNetwork=false or namesWithoutPassword=true" in refused.stderr
+    forms = (INFO, "job.info=true", 'job = {"info" = true}', " [job]\n\tinfo  = true # all")
+    variable = {"extraEnv": [{"name": "DGX_TELEMETRY_JOB_INFO", "value": "true"}]}
+    for values in (*({"config": form} for form in forms), variable):
+        refused = helm({**IMAGE, **values})
+        assert refused.returncode != 0, values
+        cure = "set webConfigSecret, hostNetwork=false or namesWithoutPassword=true"
+        assert cure in refused.stderr
+    assert (
+        helm({**IMAGE, "config": "# info = true\n[job]\ninfo = false # not true"}).returncode == 0
+    )
     pod, agent = pod_of(config=INFO, webConfigSecret="web")
     assert agent["args"][-2:] == ["--web.config.file", "/etc/dgx-telemetry-web/web.yml"]
     assert pod["volumes"][-1] == {"name": "web", "secret": {"secretName": "web"}}
