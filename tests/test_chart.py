@@ -156,8 +156,9 @@ def test_the_default_names_nobody_to_the_network() -> None:
     settings = tomllib.loads(objects()["ConfigMap"]["data"]["config.toml"])
     assert settings == {"job": {"info": False}}
     forms = (INFO, "job.info=true", 'job = {"info" = true}', " [job]\n\tinfo  = true # all")
-    variable = {"extraEnv": [{"name": "DGX_TELEMETRY_JOB_INFO", "value": "true"}]}
-    for values in (*({"config": form} for form in forms), variable):
+    naming: list[dict[str, Any]] = [{"config": form} for form in forms]
+    naming.append({"extraEnv": [{"name": "DGX_TELEMETRY_JOB_INFO", "value": "true"}]})
+    for values in naming:
         refused = helm({**IMAGE, **values})
         assert refused.returncode != 0, values
         cure = "set webConfigSecret, hostNetwork=false or namesWithoutPassword=true"
