@@ -23,7 +23,7 @@ COLOURED = {
 DECIDING = ("severity", "window", "sign", "action", "cause")
 """Labels that determine the first step of an alert."""
 
-TWO_LINES = 215
+TWO_LINES = 184
 """Length of a first step that fits in two lines on a screen that is 1600 pixels wide."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
@@ -63,6 +63,7 @@ def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, he
             override("severity", COLOURED),
             worded("where", LOOKS["places"], displayName="Where"),
             worded("what", texts(summary, "-"), displayName="What is wrong", **LOOKS["wrapped"]),
+            override("whose", {"displayName": "Job, user", **LOOKS["wrapped"]}),
             worded("do", steps, displayName="What to do first", **LOOKS["wrapped"]),
         ),
         height=height,
@@ -85,7 +86,7 @@ def _columns(by: tuple[str, ...], rank: str) -> tuple[Column, ...]:
         counts.append(_rows("count", firing, firing, by))
         begins.append(_rows("min", since, firing, by))
         orders.append(f"{len(SEVERITIES) - len(orders)}e6 + 0 * ({counts[-1]})")
-    ranked = f"({' or '.join(orders)}) + on (cluster, instance) group_left () ({rank})"
+    ranked = f"({' or '.join(orders)}) + on (cluster, instance) group_left (whose) ({rank})"
     return (
         Column("Rank", f"sort_desc({ranked})", "none"),
         Column("Count", " or ".join(counts), "none"),

@@ -92,7 +92,9 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
     ) -> Json:
         """Return the panel in the format of Grafana 10 to 13, without a position."""
         word = "None" if self.empty.startswith("while") else "Empty"
+        absent = f"{word} {self.empty}" if self.empty else "Nothing in this time range"
         named = list(zip(queries, ascii_uppercase, strict=False))
+        looks = [override(name, query.look, "byFrameRefID") for query, name in named if query.look]
         return {
             "type": kind,
             "title": self.title,
@@ -105,20 +107,11 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
             "fieldConfig": {
                 "defaults": {
                     "unit": self.unit,
-                    "noValue": f"{word} {self.empty}"
-                    if self.empty
-                    else "Nothing in this time range",
+                    "noValue": absent,
                     "thresholds": painted(NEUTRAL),
                     **defaults,
                 },
-                "overrides": [
-                    *self._overrides(),
-                    *(
-                        override(name, query.look, "byFrameRefID")
-                        for query, name in named
-                        if query.look
-                    ),
-                ],
+                "overrides": [*self._overrides(), *looks],
             },
             **more,
         }
@@ -194,13 +187,12 @@ class Number(OfFigures, kw_only=True):
 
     width: int = 3
     height: int = 3
-    fields: Json = {}
 
     def drawn(self, scope: Scope) -> Json:
         plain = STEPS[self.steps] in (NEUTRAL, WELL)
         options = {**LOOKS["number"], "colorMode": "none" if plain else "background_solid"}
         options["textMode"] = "value_and_name" if self.legend else "value"
-        return self._shown("stat", scope, self.fields, options)
+        return self._shown("stat", scope, {}, options)
 
 
 class Bars(OfFigures, kw_only=True):

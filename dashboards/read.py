@@ -36,9 +36,9 @@ class RowTable(Struct, forbid_unknown_fields=True):
     panel: tuple[Json, ...] = ()
     collapsed: bool = False
     firing_alerts: tuple[str, ...] = ()
-    rank: str = "0 * count by (cluster, instance) (ALERTS)"  # order of nodes, highest first
+    rank: str = "WHOSE"  # order of nodes, highest first
+    only: str = ""  # more matchers of these alerts
     height: int = 7  # height of the panel with firing alerts
-    pages: tuple[str, ...] = ()  # runbook pages that no agent serves, by alert
 
 
 class BoardTable(Struct, forbid_unknown_fields=True):
@@ -59,30 +59,33 @@ def board(name: str, runbook: str = "") -> Board:
     """Return a dashboard; `runbook` is the URL of the runbook."""
     found, shared = convert(_file(name), BoardTable), _file("shared")
     scope = partial(scoped, definitions={**GIVEN, **shared.pop("define"), **found.define})
-    places = PLACES_OF_FLEET if name == "fleet" else PLACES_OF_NODES
+    places = PLACES_OF_FLEET if "rack" in found.variables else PLACES_OF_NODES
     rows = []
     for row in found.row:
         panels = [
             _panel({**shared.get(one.pop("shared", ""), {}), **one}, scope) for one in row.panel
         ]
         if row.firing_alerts:
-            alerts = partial(scope, places=places)
+            alerts = partial(scope, places=places + row.only)
             panels.append(firing_alerts(runbook, row.firing_alerts, alerts, row.rank, row.height))
-        panels += [_page(alert, 24 // len(row.pages)) for alert in row.pages]
         rows.append(Row(row.question, panels, row.collapsed))
     variables = [VARIABLES[one] for one in found.variables]
     marked = scoped("ALERTS", places=places)
     return Board(found.title, f"dgx-{name}", found.about, rows, variables, marked)
 
 
-def _page(alert: str, width: int) -> Json:
-    content = (PAGES / f"{alert}.md").read_text(encoding="utf-8")
+def _text(asked: Json) -> Json:
+    """Return a text panel with its content, or with the runbook page of the alert in its title."""
+    title, size = asked["text"], {"w": asked["width"], "h": asked["height"]}
+    content = asked.get("content") or (PAGES / f"{title}.md").read_text(encoding="utf-8")
     shown = {"mode": "markdown", "content": content}
-    return {"type": "text", "title": alert, "gridPos": {"w": width, "h": 15}, "options": shown}
+    return {"type": "text", "title": title, "gridPos": size, "options": shown}
 
 
 def _panel(asked: Json, scope: Scope) -> Json:
     """Return a panel. Metric names in braces in its description are replaced by their meanings."""
+    if "text" in asked:
+        return _text(asked)
     (kind,) = asked.keys() & KINDS.keys()
     title = asked.pop(kind)
     about = re.sub(r"\{(\w+)\}", lambda name: METRICS[name[1]].meaning, asked["about"])

@@ -130,7 +130,7 @@ STATE_WORDS = {
         "color": BAD if state in LOST_STATES else PAINTLESS,
     }
     for state, cause in STATES
-} | {"not observed/": {"text": "not observed", "color": WARNING}}
+} | {"not observed/": {"text": "not observed", "color": WARNING}, "silent": {"color": BAD}}
 """Words for `state/cause` in cells; lost time is red."""
 
 

@@ -178,7 +178,7 @@ def summary(report: Report) -> Iterator[str]:
         causes = pairs.most_common(MOST_CAUSES)
         parts = [f"{words(pair)} {report.priced(rows, {pair}, '')}" for pair, _ in causes]
         if smaller := pairs.keys() - {pair for pair, _ in causes}:
-            parts.append(f"{len(smaller)} smaller causes {report.priced(rows, smaller, '')}")
+            parts.append(f"other causes {report.priced(rows, smaller, '')}")
         share = f"{percent(lost / all_of)} of all"
         if report.before is not None:
             share += f" ({percent(report.before)} in the same span before)"

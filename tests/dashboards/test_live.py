@@ -123,8 +123,8 @@ def test_a_panel_that_can_be_empty_says_so() -> None:
     off |= {("dgx-gpu", STEPS), ("dgx-gpu", "Video engines")}
     off |= {("dgx-node", title) for title in ("Not measured, and why", JOBS)}
     off |= {("dgx-node", "Steps per second of the jobs")}  # of loads without steps
-    all_but_columns = {place[:2] for place in EMPTY} - {("dgx-fleet", FIRST), ("dgx-gpu", MEMORY)}
-    off |= {(board, "Firing alerts") for board in ("dgx-fleet", "dgx-node", "dgx-gpu")}
+    all_but_columns = {place[:2] for place in EMPTY} - {("dgx-gpu", MEMORY)}
+    off |= {(board, "Firing alerts") for board in boards()}
     assert said == all_but_columns | off
 
 
@@ -149,7 +149,7 @@ def test_firing_alerts_are_marked_and_listed(live: Prometheus) -> None:
         (annotation,) = board["annotations"]["list"]
         expr = substituted(annotation["expr"], **{**EVERYTHING, "instance": "dgx-h100"})
         firing = ["DgxTest"]
-        if uid == "dgx-fleet":
+        if uid in {"dgx-fleet", "dgx-agent"}:
             firing.append("DgxTestRack")  # which is no matter of a node elsewhere
         assert settled(partial(alerts_of, live, expr), firing) == firing
 
