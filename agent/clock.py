@@ -120,7 +120,7 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Return the seconds since a sleep was due, excluding delays already counted."""
+        """Return by how many seconds a sleep is overdue, without delays already counted."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:
@@ -143,7 +143,7 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Return the CPU time of each thread of this process, or nothing without kernel support."""
+    """Return the CPU time of each thread of this process, or none if the kernel lacks support."""
     found = {}
     for thread in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError):
@@ -177,8 +177,8 @@ class Stopwatch:
 
     @property
     def took(self) -> float:
-        """Wall-clock seconds since the start, excluding waits. May be read on any thread. A short
-        time is returned unchanged, because determining waits is expensive."""
+        """Wall-clock seconds since the start, excluding waits. Any thread may read this property. A
+        short time is returned unchanged, because determining waits is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

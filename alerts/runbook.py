@@ -1,5 +1,5 @@
-"""RUNBOOK.md, which has a section for each alert with its page and rules, and an HTML page with the
-same content. Every agent serves the HTML page as the target of runbook links."""
+"""RUNBOOK.md, and an HTML page with the same content. Each has a section per alert, with the
+alert's page and rules. Every agent serves the HTML page as the target of runbook links."""
 
 import re
 from collections.abc import Iterator, Sequence

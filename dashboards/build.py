@@ -131,7 +131,7 @@ def _template(variable: Variable) -> Json:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove nulls, which override Grafana's defaults, except from threshold steps."""
+    """Remove nulls, because they override Grafana's defaults. Keep nulls in threshold steps."""
     if isinstance(value, Mapping):
         return {
             k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None

@@ -12,7 +12,7 @@ from dashboards.kinds import OfFigures, Panel, Query, Scope, decimals, override,
 from dashboards.scope import link_to
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""Blank cell for a missing label, which would otherwise contain the text for empty panels."""
+"""Blank cell for a missing label. Otherwise, the cell contains the text for empty panels."""
 
 
 class Column(Struct, forbid_unknown_fields=True):

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
 """Bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters of hash. A
-check with cost 14 takes about a second of CPU time, which doubles with each cost step."""
+check with cost 14 takes about a second of CPU time. Each cost step doubles the time."""
 
 Hash = Annotated[
     str,

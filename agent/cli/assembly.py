@@ -50,7 +50,7 @@ class Hardware:
     held: Callable[[], set[str]] = device_nodes
     """Returns the driver's device nodes that are open in this process."""
     ended: Callable[[], bool] = lambda: False
-    """Returns True after the end of a recording, whose last values remain available."""
+    """Returns True after the end of a recording. Its last values remain available."""
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
@@ -219,8 +219,8 @@ class Agent:
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """Return the expected number of GPUs of this machine, which is stored on disk. Only the service
-    updates the number; other commands only read it."""
+    """Return the stored number of GPUs that this machine is expected to have. The service updates
+    the number on disk; other commands only read it."""
     own = state_folder()
     real = hardware.library is real_library
     folder = (own or STATE) if real else None

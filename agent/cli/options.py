@@ -1,5 +1,5 @@
-"""Functions shared by subcommands, which create settings, hardware, and an agent from the flags,
-and handle stop signals."""
+"""Functions shared by subcommands. They create settings, hardware, and an agent from the flags, and
+handle stop signals."""
 
 import argparse
 import asyncio
@@ -143,7 +143,7 @@ def first_snapshot_now(agent: Agent, longest: float = FIRST_READINGS_SECONDS) ->
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
-    """Return the status board of an agent, which is updated on each tick."""
+    """Return the status board of an agent. The board is updated on each tick."""
     source = StatusSource(
         agent.diagnosis,
         agent.poller.samples,

@@ -63,8 +63,8 @@ MANY_FAILED = 0.01
 """Minimum share of failed scrapes that is mentioned in a report."""
 
 MOST_ROWS = 40
-"""Maximum number of rows in a table or on the HTML page, which must fit on one sheet when printed.
-The CSV and JSON formats contain all rows."""
+"""Maximum number of rows in a table and on the HTML page, so that the page fits on one printed
+sheet. The CSV and JSON formats contain all rows."""
 
 TOP = 3
 """Number of summary sentences above the table. The other sentences are below the table."""

@@ -109,8 +109,8 @@ class Shown:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, look: StatusView | None, source: str) -> None:
-        """Store a new status and its source. If `look` is None, keep the previous status; `source`
-        is then the reason why there is no new status."""
+        """Store a new status and its source. If `look` is None, keep the previous status; in this
+        case, `source` is the reason why there is no new status."""
         self.look, self.source = look or self.look, source
         self.changed.set()
 

@@ -212,7 +212,7 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
     and neither has idle links.
 
     Servers that pass work on (prefill to decode), sweeps, and reinforcement learning roles send
-    different amounts; ranks of the same collective always send equal amounts.
+    different amounts, whereas ranks of the same collective always send equal amounts.
     """
     mine, theirs = one.sent or 0.0, other.sent or 0.0
     less, more = (mine, theirs) if mine < theirs else (theirs, mine)
@@ -316,7 +316,7 @@ def _besides(second: ActiveSecond, level: WorkLevel) -> float:
 
 
 def _small_messages(second: ActiveSecond) -> float:
-    """Return the share of the second that small NVLink messages take, which never overlap with
+    """Return the share of the second that small NVLink messages take. They never overlap with
     work."""
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:

@@ -145,7 +145,7 @@ class Evidence:
 
     @property
     def sm_underutilised(self) -> bool:
-        """Whether the GPU does almost no arithmetic. False if that is unknown."""
+        """Whether the GPU does almost no arithmetic, or false if that is unknown."""
         limits = self.context.thresholds
         low = limits.sm_low if self.quality is SignalQuality.GPM else limits.power_low
         return self.work is not None and self.work < low

@@ -1,4 +1,4 @@
-"""Facts found by rules, which determine a verdict, or which could not be observed."""
+"""Facts that rules find: facts that determine a verdict, and facts that are not observable."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "co
 """Units of figures."""
 
 Found = tuple[Fact, ...]
-"""Facts for a cause, most important first. Empty if there are no facts."""
+"""Facts for a cause (possibly none), most important first."""
 
 
 class FactKind(StrEnum):

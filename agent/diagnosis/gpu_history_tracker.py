@@ -27,10 +27,10 @@ POWER_STEP = 0.05
 """Width of the ranges in which power is considered similar, as a fraction of the power limit."""
 
 READINGS = 30
-"""Number of 100 ms windows that determine the work level. Also the number of activity readings, a
-second apart, that are checked for bursts, including the first readings, because the start of a job
-is uneven. Also the number of seconds for which a server may receive no data. With fewer windows,
-three fewer of 112 recorded GPUs were diagnosed correctly."""
+"""Number of 100 ms windows that determine the work level. It is also the number of activity
+readings, a second apart, that are checked for bursts. Fewer readings are never checked, because the
+start of a job is uneven. It is also the number of seconds for which a server may receive no data.
+With fewer windows, three fewer of 112 recorded GPUs were diagnosed correctly."""
 
 UNEVEN = 0.12
 """Minimum coefficient of variation of activity that comes in bursts, as requests do. In recordings,
@@ -146,7 +146,7 @@ class GpuHistoryTracker:
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
-        """Record the start of a certain wait, which is the first reading that showed the wait."""
+        """Record the start of a certain wait, at the first reading that showed the wait."""
         self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):

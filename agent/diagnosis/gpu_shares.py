@@ -25,7 +25,7 @@ WINDOW = HOUR / 60  # seconds of samples that every process must have
 TOO_SHORT = Absent(Reason.NOT_ENOUGH, "a process has shared the GPU for less than a minute")
 
 Shares = Mapping[GpuKey, Mapping[JobGroup, float] | Absent]
-"""Shares of each GPU with several jobs, by job, which sum to 1, or the reason for their absence."""
+"""Shares by job of each GPU with several jobs (they sum to 1), or the reason for absence."""
 
 
 @dataclass(slots=True)

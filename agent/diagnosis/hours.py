@@ -291,7 +291,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
 def _owners(
     uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
 ) -> Mapping[Who, float]:
-    """Return each owner's share of a GPU. Empty if jobs share the GPU in unknown proportions."""
+    """Return each owner's share of a GPU, or nothing if the shares of jobs are unknown."""
     known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
     if not known:
         return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}

@@ -175,7 +175,7 @@ def _works(e: Evidence) -> float:
 
 
 def no_requests(e: Evidence) -> Found:
-    """Return evidence about a waiting server, whose thread runs during the wait if it polls."""
+    """Return evidence about a waiting server. If the server polls, its thread runs meanwhile."""
     bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
     ran = e.host.launching or 0.0
     if ran - e.second.activity < MOSTLY:
@@ -216,9 +216,9 @@ def _blocked(e: Evidence) -> float:
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """Return the causes for which a sleeping launching thread waits, based on the time of the
-    workers, which work while the launching thread sleeps. If data arrives over the network, the
-    sleep of the busiest worker also counts. The cause of the remaining time is unknown."""
+    """Return the causes for which a sleeping launching thread waits, based on the time for which
+    the workers run while the launching thread sleeps. If data arrives over the network, the sleep
+    of the busiest worker also counts. The cause of the remaining time is unknown."""
     running, blocked = _working(e), _asleep(e, "working")
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
@@ -358,11 +358,11 @@ def doubts(e: Evidence) -> Iterator[Fact]:
 
 
 SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
-"""Number of PCIe bytes that a GPU sends and receives for a launch, which it fetches from the host;
-no other PCIe traffic has these sizes. On an H200, a single kernel launch makes the GPU send 200 to
-270 bytes (measured with seven kinds of kernels and a small training job, at 23,000 to 243,000
-launches per second; 360 to 440 bytes for two kinds with long argument lists) and receive seven to
-thirteen times as many (1.3 times for a CUDA graph node)."""
+"""Number of PCIe bytes that a GPU sends and receives to fetch a launch from the host. No other PCIe
+traffic has these sizes. On an H200, a single kernel launch makes the GPU send 200 to 270 bytes
+(measured with seven kinds of kernels and a small training job, at 23,000 to 243,000 launches per
+second; 360 to 440 bytes for two kinds with long argument lists) and receive seven to thirteen times
+as many (1.3 times for a CUDA graph node)."""
 
 RECEIVED_BY_COPY = 16.0
 """Number of bytes that the GPU receives per byte sent while data is copied to the GPU (1,122 MB/s

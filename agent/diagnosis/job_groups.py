@@ -1,4 +1,4 @@
-"""The jobs in a tick, which are groups of processes on GPUs, by /proc and by equal steps."""
+"""The jobs in a tick: processes on GPUs, grouped by their data in /proc or by equal steps."""
 
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups, pids_by_gpu
 from agent.model import GpuKey

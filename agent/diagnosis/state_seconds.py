@@ -45,7 +45,7 @@ class SecondsByState:
     leader: Pair | None = None
     since: float = 0.0  # time at which the leader began to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)
-    """Shares above 0 over the last ten seconds, by state and cause. Empty if unknown."""
+    """Shares above 0 over the last ten seconds, by state and cause, if known."""
 
     gaps: float = 0.0  # seconds after `since` in which the leader did not lead
     _before: Lead | None = None  # the previous leader

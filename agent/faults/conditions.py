@@ -339,7 +339,7 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Set `label` to `word` in rows with a matching `source` label. $1 is the first group."""
+    """Set `label` to `word` (with $1 as the first group) in rows whose `source` label matches."""
     whole = re.compile(pattern)
 
     def rows(samples: FaultSamples) -> Vector:

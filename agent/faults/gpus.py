@@ -34,7 +34,7 @@ def of_silent(absence: Absence) -> bool:
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs with absent values, unless the driver hangs, which has its own finding."""
+    """Yield the GPUs with absent values, except if the driver hangs (a separate finding)."""
     if machine.has("driver_hangs"):
         return
     found: dict[GpuKey, list[Absence]] = {}

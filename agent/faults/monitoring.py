@@ -14,7 +14,7 @@ from agent.sources import kernel_log, system
 from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
 
 NVML = "nvml"
-"""The source that counts as working without a driver, because it has nothing to read."""
+"""Source that is considered up without a driver, because it then has nothing to read."""
 
 _REASONS = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8"))
 ABSENT: dict[str, str] = _REASONS["words"]

@@ -28,7 +28,7 @@ SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m",
 SHARED_TENSOR_RECORD = recorded(
     "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m", *OF_JOB
 )
-"""Recording rules for shared GPUs, whose time the recording rules above exclude."""
+"""Recording rules for shared GPUs. The recording rules above exclude these GPUs' time."""
 GPU_LOST = recorded(
     "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
 )

@@ -7,7 +7,7 @@ from agent.faults.model import Fault
 from agent.faults.places import ON, ONE_GPU
 
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
-"""Argument for `nvidia-smi -i`, which would select all GPUs if the argument were empty."""
+"""Argument for `nvidia-smi -i`. An empty argument would select all GPUs."""
 
 FORMS = {
     "percent": "{{ $value | humanizePercentage }}",

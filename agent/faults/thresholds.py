@@ -141,7 +141,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertPatches(Section, frozen=True):
-    """Changes by alert name, which do not affect the findings of `check` and the page."""
+    """Changes by alert name. They do not affect the findings of `check` and the page."""
 
     table = "alerts"
     subtables: ClassVar[str] = "patches"

@@ -44,11 +44,11 @@ LATE_READ_SECONDS = 30.0
 does not fire yet, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
-"""Faults that put job results in doubt, which are listed first within their severity."""
+"""Faults that put job results in doubt. They are first among faults of the same severity."""
 
 
 class AlertState(StrEnum):
-    """State of a fault's alert, based on the condition and the hold in this agent."""
+    """State of a fault's alert, based on how long the agent has seen the condition."""
 
     WOULD_FIRE = "would_fire"  # the condition has been true for as long as the rule requires
     HOLDING = "holding"  # the condition is true, but not for long enough yet

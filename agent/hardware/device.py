@@ -140,8 +140,8 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the Absent exception to raise for a failed call. In MIG mode, its reason is MIG if
-        the call is not supported or not permitted."""
+        """Return the Absent exception to raise for a failed call. In MIG mode, the reason in the
+        exception is MIG if the call is not supported or not permitted."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent

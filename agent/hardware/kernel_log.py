@@ -177,8 +177,8 @@ FALLEN = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
     re.DOTALL,
 )
-"""Matches the message about a GPU that is missing when the driver loads, which has no XID (issue
-155 of NVIDIA/NVSentinel). For a GPU in use, the driver logs this message and an XID."""
+"""Matches a message without an XID, about a GPU that is missing when the driver loads (issue 155 of
+NVIDIA/NVSentinel). For a GPU in use, the driver logs this message and an XID."""
 
 LOST_XID = 79
 NVLINK5 = re.compile(

@@ -118,7 +118,7 @@ def cgroup(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """Return the arguments in /proc/PID/cmdline, or nothing if it cannot be read. May block."""
+    """Return the arguments in /proc/PID/cmdline, or none if it cannot be read. May block."""
     return tuple(text_or_nothing(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 

@@ -258,7 +258,7 @@ def _text(fields: dict[int, list[bytes]], number: int) -> str:
 
 
 def decoded(text: bytes) -> str:
-    """Decode the output of another program, which may contain invalid UTF-8."""
+    """Decode the output of another program. The output may contain invalid UTF-8."""
     return text.decode(errors="replace")
 
 

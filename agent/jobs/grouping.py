@@ -56,7 +56,7 @@ class JobGroup:
 
 def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) -> list[JobGroup]:
     """Return the processes grouped by job, in order of the first GPU. `lock_step` contains sets of
-    GPUs that run in lockstep, which is the evidence for processes without other evidence."""
+    GPUs that run in lockstep, and groups processes for which there is no other evidence."""
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)

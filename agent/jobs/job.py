@@ -108,7 +108,7 @@ class Hang:
 
 class Saving(NamedTuple):
     """The saving from removing a cause: `lost` GPU-seconds and `saved` seconds of job time. `then`
-    is the next bottleneck, on the GPU that would be slowest (None if all were equally fast)."""
+    is the next bottleneck (on the GPU that would be slowest), or None if all were equally fast."""
 
     pair: Pair
     lost: float

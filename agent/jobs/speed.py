@@ -12,7 +12,7 @@ LEAST_BINS = 6
 """Minimum number of values needed for the speed of the first hour."""
 
 SLOWER = 0.03
-"""Minimum relative increase of the step time for a job to count as slower, which exceeds the
+"""Minimum relative increase of the step time for a job to count as slower. It is larger than the
 tolerance between the windows of a pulse."""
 
 

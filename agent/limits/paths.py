@@ -26,7 +26,7 @@ SATURATED = _METRICS["dgx_bandwidth_saturated_seconds_total"]
 OBSERVED = _METRICS["dgx_bandwidth_observed_seconds_total"]
 
 REFRESH = 30
-"""Ticks between updates of the limits, which change with links, lost GPUs, and speeds."""
+"""Ticks between updates of the limits. Links, lost GPUs, and speeds change the limits."""
 
 KEPT_S = 3600.0  # s for which a missing path is kept, as a lost GPU may return
 NO_LIMIT = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")

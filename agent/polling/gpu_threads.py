@@ -144,8 +144,8 @@ class GpuThreads:
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Return whether the current visit hangs and cannot be left, or whether all GPUs hang. May
-        be called on any thread."""
+        """Return whether the current visit hangs and cannot be left, or whether all GPUs hang. Any
+        thread may call this method."""
         visit, left = self._visit, self.left.values()
         if visit is not None:
             return visit.watch.took > PATIENCE and self._useless()

@@ -34,7 +34,7 @@ CONNECTION = ReadKey("nvml", "connection")
 @dataclass(slots=True, eq=False)
 class GpuWatch:
     """All GPUs of an NVML library. While `nvml` is None (not connected), `inventory` contains the
-    reason. Runs on the NVML worker, but any thread can use `inventory`, `events`, and
+    reason. This class runs on the NVML worker, but any thread can use `inventory`, `events`, and
     `complete`."""
 
     library: Callable[[], Any]
@@ -149,14 +149,14 @@ class GpuWatch:
         return reading, raised
 
     def _mig_switched(self, gpu: WatchedGpu) -> bool:
-        """Return whether MIG mode has changed or the GPU is lost, which the next query shows."""
+        """Return whether MIG mode has changed, or the GPU is lost, as the next query confirms."""
         try:
             return gpu.device.mig_switched()
         except Absent:
             return True
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """Handle an error of a read, which may mean that the GPU or the driver is gone."""
+        """Handle an error of a read. It may mean that the GPU or the driver is gone."""
         gone = raised.reason is Reason.NO_DRIVER
         if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
             raised, gone = Absent(Reason.LOST, str(raised)), False
@@ -229,7 +229,7 @@ class GpuWatch:
         """Yield the response statistics of each GPU: its labels, the wall-clock seconds of the
         longest recent visit, including a call that hangs, and the number of failed reads, or the
         reason if the GPU does not respond. The UUID of a GPU that has never responded is unknown.
-        While the whole driver hangs, nothing is yielded. May be called on any thread."""
+        While the whole driver hangs, nothing is yielded. Any thread may call this method."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():

@@ -192,7 +192,7 @@ class Poller:
 
     @property
     def latest(self) -> Snapshot:
-        """The snapshot of the last tick, with the health of the agent, which is determined on
+        """The snapshot of the last tick, with the agent's health. The health is determined on
         demand.
 
         Any thread may use this property, and waits while observers process a tick.

@@ -203,7 +203,7 @@ def _scope(question: Question) -> Scope | None:
 
 @dataclass(slots=True)
 class ReadCosts:
-    """Wall-clock and CPU seconds by source, added on the threads that run the reads."""
+    """Wall-clock and CPU seconds by source, which the threads that run the reads add up."""
 
     by_source: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

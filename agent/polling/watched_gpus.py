@@ -85,7 +85,7 @@ class WatchedGpus:
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # including GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
-    """Reads of GPUs that do not respond and whose data has expired, with the last run time."""
+    """Reads of GPUs that do not respond and whose data has expired, and their last run times."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
         """Query every GPU, or continue the query of another thread. A GPU whose supported queries
@@ -274,8 +274,8 @@ class WatchedGpus:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def have_run(self) -> bool:
-        """Return whether every read of every GPU that responds has run at least once. May be called
-        on any thread."""
+        """Return whether every read of every GPU that responds has run at least once. Any thread
+        may call this method."""
         gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
         return all(read.runs for gpu in gpus for read in gpu.reads)
 

@@ -1,5 +1,5 @@
-"""Encoding of responses as JSON and decoding (values, structures, refusals, and GPU handles), and
-the writer of recordings, which accepts responses from several threads and stores changes.
+"""Encodes responses (values, structures, refusals, and GPU handles) as JSON, decodes them, and
+writes recordings. Responses may come from several threads, and only changes are stored.
 
 A refusal is an object with a single key: `error` (an NVML error code), `mismatch`, or `errno`. Any
 other object with a single key is a structure named in `REBUILD`. A frame contains the responses of
@@ -86,7 +86,7 @@ def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None 
 
 
 def psutil_key(name: str, options: Mapping[str, Any]) -> str:
-    """Return the key of a psutil call, without `nowrap`, which was applied during recording."""
+    """Return the key of a psutil call. `nowrap` is omitted (it was applied during recording)."""
     return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 

@@ -38,7 +38,7 @@ Write = Callable[[Any], Json]
 
 
 class RecordingNvml:
-    """The functions of an NVML library, whose responses are recorded. Constants are passed on."""
+    """The functions of an NVML library. Their responses are recorded. Constants are passed on."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml

@@ -139,7 +139,7 @@ class Report(NamedTuple):
 
 
 def money(rows: Sequence[GpuTime], cost: float | None, price: Price) -> str:
-    """Return the formatted cost of rows, which is a lower bound if some hours have no price. Return
+    """Return the cost of rows as text, marked as a lower bound if some hours have no price. Return
     a dash if the cost is unknown."""
     least = ">= " if any(row.unpriced for row in rows) else ""
     return "-" if cost is None else f"{least}{cost:,.2f} {price.currency}".rstrip()

@@ -126,7 +126,7 @@ def prices_of(since: str) -> str:
 
 
 def failed_scrapes(url: str, since: str) -> float:
-    """Return the share (0-1) of agent scrapes that failed, whose time is not in the rows."""
+    """Return the share (0-1) of agent scrapes that failed. Rows lack the time of these scrapes."""
     good, all_of = (f"sum({kind}_over_time({UP}[{since}]))" for kind in ("sum", "count"))
     return _share(url, f"1 - {good} / {all_of}") or 0.0
 

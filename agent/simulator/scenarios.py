@@ -29,7 +29,7 @@ TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
 seconds of training between scenarios."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Scenarios for a machine in a multi-node job, which run only in fleets."""
+"""Scenarios that run only in fleets, for a machine in a multi-node job."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 

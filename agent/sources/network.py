@@ -40,9 +40,9 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # stand for an unknown speed 
 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
-    """Return the NICs among the interfaces, which are those with a device, because virtual
-    interfaces (such as bridges or container endpoints) send through them. If no interface has a
-    device, as in a container, return all. If `ignore` is configured, only `ignore` applies."""
+    """Return the NICs among the interfaces. NICs are interfaces with a device; virtual interfaces
+    (such as bridges or container endpoints) send through NICs. If no interface has a device, as in
+    a container, return all. If `ignore` is configured, only `ignore` applies."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:

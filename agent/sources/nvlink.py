@@ -55,7 +55,7 @@ ERROR_FIELDS = {
     "crc": FieldId.NVLINK_CRC_ERRORS,
 }
 """Field by `kind` label, for Ampere and newer. Data errors (kinds 3 and 4 above) are omitted,
-because a healthy Hopper link counts errors that it corrects, which do not indicate a fault."""
+because a healthy Hopper link also counts corrected errors, which do not indicate a fault."""
 
 NVLINK5_ERRORS = {
     "malformed_packet": FieldId.NVLINK5_MALFORMED_PACKETS,
@@ -177,7 +177,7 @@ class LinkReads:
 
     def _error_rows(self) -> list[GpuRow]:
         """Return a row for each link and kind. If any link supports fields, these are used, because
-        the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries, which must
+        the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries; this must
         not affect other links."""
         links = self._device.links()
         for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):

@@ -66,8 +66,8 @@ def running(device: NvmlDevice) -> list[mig.GpuProcess]:
 
 @dataclass(slots=True)
 class Processes:
-    """Lists processes for the worker that reads /proc, and records whether there are any, which
-    determines the interval of expensive reads."""
+    """Lists processes for the worker that reads /proc, and records whether there are any processes.
+    This determines the interval of expensive reads."""
 
     gpu: GpuContext
     _names: dict[int, str] = field(default_factory=dict)  # program names by PID

@@ -230,7 +230,7 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """Name of the system and number of its GPUs, which are detected by default."""
+    """Name of the system and number of its GPUs. Both are detected by default."""
 
     table = ""
     retired = ("specs", "cluster")

@@ -69,8 +69,8 @@ def _log(logs: Path, program: StackProgram) -> Path:
 
 
 async def _started(program: StackProgram, log: Path) -> Process:
-    """Start a program in a separate session, so that Ctrl-C in the terminal only reaches this
-    process, which then stops its children."""
+    """Start a program in a separate session, so that Ctrl-C in the terminal reaches only this
+    process. This process then stops its children."""
     with log.open("ab") as output:
         try:
             return await asyncio.create_subprocess_exec(

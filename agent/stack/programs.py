@@ -48,7 +48,7 @@ SOURCE_FOLDER = Path(agent.__file__).resolve().parents[1]
 """Directory with the packages of this program: the source tree, or site-packages if installed."""
 
 BOARDS = SOURCE_FOLDER / "deploy/grafana/dashboards"
-"""Directory with the generated dashboards, which is only in the source tree."""
+"""Directory with the generated dashboards. It exists only in the source tree."""
 
 BINARY_FOLDERS = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/usr/local/sbin"))
 """Directories in which binaries are searched after PATH: this virtual environment, and common

@@ -19,14 +19,14 @@ from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of findings about missing data, which are in the headline only if there are no other
-findings."""
+"""Kinds of findings about missing data. Such findings are in the headline only if there are no
+other findings."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
 OF_CLOCKS = frozenset({"clocks_held_down"})
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
-"""Alerts for lost GPU time, which is reported in the clause about the work of the GPUs."""
+"""Alerts for lost GPU time. The clause about the work of the GPUs reports lost time."""
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:

@@ -20,7 +20,7 @@ NO_STEP = {
 
 KWH = 3.6e6
 MUCH = 0.25
-"""Minimum share of lost time for which a job has the severity of the loss, as in the alert."""
+"""Minimum share of lost time, as in the alert, for a job to get the severity of the loss."""
 
 MOST_SHARES = 3
 LEAST = 0.01

@@ -191,7 +191,7 @@ class PathStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
-    """Devices of the same kind with similar traffic, which share a row in a list, busiest first.
+    """Devices of the same kind with similar traffic, busiest first. They share a row in a list.
     `inward` and `outward` are means over these devices, for example `39 of 55 GB/s`."""
 
     path: str

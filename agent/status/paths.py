@@ -153,7 +153,7 @@ def _text(path: str, moved: float | None, up: bool | None) -> str:
 
 
 def speed(moved: float, path: str) -> str:
-    """Return a speed, for example `3.2 GB/s` or `21 MB/s` or, in bits for networks, `372 Gb/s`."""
+    """Return a speed, for example `3.2 GB/s` or `21 MB/s`. For networks, use bits (`372 Gb/s`)."""
     value, unit = (8 * moved, "b/s") if path in PORTS else (moved, "B/s")
     if value == 0:
         return "0"
