@@ -8,7 +8,9 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from string import Template
 
 from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
@@ -23,12 +25,14 @@ LEAST_SCRAPE_SECONDS = 1.0
 """Minimum interval, independent of the simulation speed. The interval is also the scrape timeout,
 and with timeouts of 0.1 s, agents on busy machines were reported as down."""
 
-JOB_LABEL = "dgx-telemetry"
-"""Value of the job label in the dashboards."""
-
 
 def duration(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
+
+
+def _filled(name: str, **values: str) -> str:
+    text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
+    return Template(text).substitute(values)
 
 
 def prometheus(
@@ -36,49 +40,26 @@ def prometheus(
 ) -> str:
     """Return a Prometheus configuration that scrapes the agent or the fleet every `interval`
     seconds, evaluates `rules`, and sends alerts to Alertmanager."""
-    agent = f"{LOOPBACK}:{ports.agent}"
-    here = f'static_configs: [{{targets: ["{agent}"]}}]'
-    listed = f'http_sd_configs: [{{url: "http://{agent}/targets", refresh_interval: "15s"}}]'
-    return f"""\
-global:
-  scrape_interval: {duration(interval)}
-  scrape_timeout: {duration(interval)}
-  evaluation_interval: {duration(interval)}
-rule_files: {json.dumps(rules)}
-alerting:
-  alertmanagers:
-    - static_configs: [{{targets: ["{LOOPBACK}:{ports.alertmanager}"]}}]
-scrape_configs:
-  - job_name: {JOB_LABEL}
-    {listed if fleet else here}
-  - job_name: prometheus
-    static_configs: [{{targets: ["{LOOPBACK}:{ports.prometheus}"]}}]
-"""
+    addresses = {name: f"{LOOPBACK}:{port}" for name, port in asdict(ports).items()}
+    here = f'static_configs: [{{targets: ["{addresses["agent"]}"]}}]'
+    url = f"http://{addresses['agent']}/targets"
+    listed = f'http_sd_configs: [{{url: "{url}", refresh_interval: "15s"}}]'
+    return _filled(
+        "prometheus",
+        interval=duration(interval),
+        rules=json.dumps(rules),
+        targets=listed if fleet else here,
+        **addresses,
+    )
 
 
 def datasource(ports: FreePorts, interval: float) -> str:
-    return f"""\
-apiVersion: 1
-datasources:
-  - name: Prometheus
-    uid: dgx-prometheus
-    type: prometheus
-    access: proxy
-    url: http://{LOOPBACK}:{ports.prometheus}
-    isDefault: true
-    jsonData: {{timeInterval: {duration(interval)}}}
-"""
+    address = f"{LOOPBACK}:{ports.prometheus}"
+    return _filled("datasource", prometheus=address, interval=duration(interval))
 
 
 def boards(folder: Path) -> str:
-    return f"""\
-apiVersion: 1
-providers:
-  - name: dgx-telemetry
-    type: file
-    allowUiUpdates: false
-    options: {{path: {json.dumps(str(folder))}}}
-"""
+    return _filled("boards", folder=json.dumps(str(folder)))
 
 
 LOCK = "lock"
