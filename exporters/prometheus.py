@@ -1,6 +1,7 @@
 """The snapshot in Prometheus text format and OpenMetrics, rendered once per tick and format."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -8,14 +9,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from gzip import compress
 from math import isfinite
+from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit
 from typing import NamedTuple
 
 from agent.errors import LogEvent, encodable
 from agent.limits.paths import PATH_LABELS
+from agent.metrics import declared_beside
 from agent.model import Kind, Sample, Snapshot
 from agent.sources import nvlink
 from exporters.default_set import DefaultSet
-from exporters.process_metrics import process_samples
 from exporters.settings import Families, MetricsConfig
 
 
@@ -243,3 +246,25 @@ class Exposition:
     def answered(self, client: str) -> None:
         """Count a response to a client, identified by its address and user agent."""
         self._default.answered(client)
+
+
+_METRICS = declared_beside(__file__)
+
+
+def process_samples() -> Iterator[Sample]:
+    """Yield the `process_*` metrics of Prometheus client libraries. The Python library would also
+    import OpenSSL, which costs an agent without TLS 6 MB of memory. Raise OSError if /proc is not
+    mounted."""
+    ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+    stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
+    booted = int(Path("/proc/stat").read_text().partition("\nbtime ")[2].split(maxsplit=1)[0])
+    values = {
+        "process_cpu_seconds_total": (int(stat[11]) + int(stat[12])) / ticks,
+        "process_start_time_seconds": booted + int(stat[19]) / ticks,
+        "process_virtual_memory_bytes": int(stat[20]),
+        "process_resident_memory_bytes": int(stat[21]) * page,
+        "process_open_fds": len([*Path("/proc/self/fd").iterdir()]),
+        "process_max_fds": getrlimit(RLIMIT_NOFILE)[0],
+    }
+    for name, value in values.items():
+        yield Sample(_METRICS[name], (), value)
