@@ -120,7 +120,7 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Return by how many seconds a sleep is overdue, without delays already counted."""
+        """Return how many seconds a sleep is overdue, excluding delays already counted."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:

@@ -143,7 +143,7 @@ def _without_nulls(value: Any) -> Any:
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
     """Return all generated files of this package, as text by relative path. `book` is the runbook
-    URL, as in alerts."""
+    URL, as it is in alerts."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""
     return {f"grafana/dashboards/dgx-{name}.json": text_of(board(name, runbook)) for name in BOARDS}

@@ -85,8 +85,8 @@ def start(name: str, labels: Mapping[str, str]) -> str:
 
 
 def line(start: str, value: float) -> str:
-    """Return an exposition line. Values of 1e6 and above have an exponent, as in Go and in the
-    Prometheus client libraries."""
+    """Return an exposition line. Values of 1e6 and above are written with an exponent, as in Go and
+    in the Prometheus client libraries."""
     whole, point, part = repr(float(value)).partition(".")
     if value < 0 or len(whole) < 7:
         return f"{start}{whole}{point}{part}\n"

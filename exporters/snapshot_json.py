@@ -104,8 +104,8 @@ def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
 
 
 def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
-    """Return samples and absences by UUID, with "" for the host. The index of a GPU is from its
-    latest reading. An absence has only the labels that are known."""
+    """Return samples and absences by UUID, with "" for the host. The index of a GPU is taken from
+    its latest reading. An absence has only the labels that are known."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}

@@ -182,8 +182,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the read schedules of the host by worker name. Workers are separate so that a
-        blocked read, such as one of a file of hung device firmware, does not delay other reads."""
+        """Return the read schedules of the host by worker name. Workers are separate, so a read
+        that blocks (for example, because device firmware hangs) does not delay other reads."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,

@@ -37,7 +37,7 @@ STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
 """Exit status by severity of the most severe finding. Status 2 is reserved for usage errors."""
 
 HISTORY = 1800.0
-"""Length in seconds of the kernel log to read, equal to the window of the `DgxGpuXid` alert."""
+"""Seconds of kernel log history to read, equal to the window of the `DgxGpuXid` alert."""
 
 DAY = 86_400.0
 TO_SAY = 2.5

@@ -235,8 +235,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return by how much longer this GPU than the peer is at the lower of two power levels. Both
-    GPUs transfer data for the same time, so the GPU waits during the rest."""
+    """Return how much longer this GPU is at the lower of two power levels than the peer. Both GPUs
+    transfer data for the same time, so this GPU waits for the rest of the time."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)

@@ -30,7 +30,7 @@ NO_HISTORY = GpuHistory()
 
 SPAN = 6.0
 """Length in seconds of the window over which thread time is divided and work is distinguished from
-waiting: 300 power samples."""
+waiting. The window contains 300 power samples."""
 
 MESSAGES = 0.25e6
 """Bytes per second up to which traffic of a process counts as log lines, and traffic of a server

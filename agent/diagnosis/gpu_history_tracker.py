@@ -17,7 +17,7 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""Seconds for which readings may show the work of earlier processes after new processes start."""
+"""Seconds after the start of new processes for which readings may show earlier processes."""
 
 LOADED = 0.5
 """Minimum activity at which the SM clock shows the GPU's capability at the current power. Like

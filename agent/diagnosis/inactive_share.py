@@ -20,7 +20,7 @@ from agent.sources import host, workload
 
 DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
-more of 112 recorded GPUs is diagnosed correctly, but other traffic counts as data."""
+more of 112 recorded GPUs would be correct, but unrelated traffic would count."""
 
 COPY_RATE = 0.87
 """Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With a

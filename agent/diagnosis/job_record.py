@@ -120,8 +120,8 @@ class JobRecord:
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
         """Return how long the job had been running when it was first seen. An age that was
-        determined before the job's own processes were read belongs to other processes, such as an
-        earlier Slurm job step on the same GPUs."""
+        determined before the job's own processes were read is that of other processes, such as
+        those of an earlier Slurm job step on the same GPUs."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)

@@ -143,7 +143,7 @@ class TickContext:
     @cached_property
     def sends_abroad(self) -> bool:
         """Whether a port or NIC of the host carries traffic in both directions, as in collectives.
-        Logs, metrics, and data requests are below the threshold."""
+        The traffic of logs, metrics, and data requests is below the threshold."""
         ways: dict[tuple[str, str], list[float]] = {}
         for path in ("infiniband", "network"):
             for wire in self.path_usage(path):

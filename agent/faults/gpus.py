@@ -85,7 +85,7 @@ def reasons(finding: Finding) -> str:
 
 def cure(finding: Finding) -> str:
     """Return the remedy for thermal or power throttling, depending on the reasons in the finding.
-    If the reasons include both kinds or neither, return both remedies."""
+    If the reasons include both kinds, or neither, return both remedies."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)

@@ -12,7 +12,7 @@ from agent.sources import activity, clocks, gpu, kernel_log, pcie
 
 LOW_CLOCK = 0.3
 """Fraction of the maximum SM clock below which a GPU counts as idle. Thermal and power throttling
-reduce clocks by less than that."""
+do not reduce clocks to such low values."""
 
 AT_ONCE = 1.0
 """Maximum age in seconds of a generation reading at the time of the load. An older reading may have

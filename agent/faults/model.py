@@ -26,7 +26,7 @@ NEVER = "never"
 
 
 def alert_names() -> frozenset[str]:
-    """Return the names of all alerts; each alert has a runbook page."""
+    """Return the names of all alerts, each of which has a runbook page."""
     return frozenset(path.stem for path in PAGES.glob("Dgx*.md"))
 
 
@@ -183,7 +183,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
     def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
-        """Return the rows of the condition, sorted by GPU index, then by the other labels."""
+        """Return the rows of the condition, sorted by GPU index and then by the other labels."""
         condition: Condition = self.condition
         rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
         return sorted(

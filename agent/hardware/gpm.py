@@ -20,7 +20,7 @@ sample takes 0.12 to 0.3 ms of CPU time, and the means of twelve IDs take 1.3 to
 WINDOW = 0.1  # Interval (s) at which counters are refreshed
 
 SAME_TICK = 0.5
-"""Seconds for which all sources share a measurement of a GPU, less than the time between ticks."""
+"""Seconds for which all sources share a measurement of a GPU. It is shorter than a tick."""
 
 PCIE_UNIT = 1_054_800.0
 """Bytes of wire traffic per unit of GPM's PCIe metrics, which NVML documents as MiB. The byte

@@ -21,7 +21,7 @@ DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
 RECORD = 8192  # Bytes; the kernel refuses to copy a record into a shorter buffer
 MOST_LINES = 10_000
-"""Maximum number of records per read, more than most kernels keep. A flood takes several reads."""
+"""Maximum number of records per read. Most kernels keep fewer. A flood takes several reads."""
 
 KERNEL = 0
 """Facility of kernel messages. Messages that programs write to the log have other facilities."""

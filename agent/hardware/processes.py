@@ -132,7 +132,7 @@ def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
 
 def bytes_moved(files: FileTree, pid: int) -> int | None:
     """Return the number of bytes that a process has read and written on any file or device, from
-    /proc/PID/io. Return None if the file cannot be read, as for another user's process.
+    /proc/PID/io. Return None if the file cannot be read, for example for another user's process.
     """
     words = text_or_nothing(files, f"/proc/{pid}/io").split()
     found = dict(zip(words[::2], words[1::2], strict=False))

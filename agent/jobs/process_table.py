@@ -37,7 +37,7 @@ class TrackedProcess:
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """Inputs that name the job of a process: environment and command lines. Reads may block."""
+    """Environment and command lines of a process, which name its job. Reading them may block."""
 
     files: FileTree
     origin: identity.JobOrigin  # without the parts that `run` reads

@@ -113,7 +113,7 @@ class NoPulse(StrEnum):
 
 
 class PulseReading(NamedTuple):
-    """Result for the steps of a GPU after its latest sample."""
+    """Step time of a GPU as of its latest sample, and the number of steps."""
 
     step_seconds: float | None = None
     confidence: float = 0.0

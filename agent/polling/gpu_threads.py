@@ -42,7 +42,7 @@ FORGOTTEN = 600.0  # Seconds without a hang after which a GPU's pause is reset
 
 
 class Left(Exception):
-    """Raised if this thread stays with a GPU, after another thread has taken over the rest."""
+    """Raised if this thread stays with a GPU while another thread visits the other GPUs."""
 
     def __init__(self, gpu: "LeftGpu") -> None:
         super().__init__(gpu.index)

@@ -345,9 +345,9 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
-    """Log when a read fails for the first time, recovers, or fails in another way, but not while
-    its state remains the same. Errors of the same type in the same place are the same failure, even
-    if their messages differ."""
+    """Log when a read fails for the first time, recovers, or fails in a different way, but not
+    while its state remains the same. Errors of the same type in the same place are the same
+    failure, even if their messages differ."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):
         return

@@ -169,8 +169,8 @@ def price_of(prometheus: str, since: str) -> Price:
 
 
 def of_other_versions(prometheus: str) -> list[str]:
-    """Return the nodes whose agent has another version than this one. Raise NoAnswer if Prometheus
-    does not respond."""
+    """Return the nodes whose agent has a different version from this program. Raise NoAnswer if
+    Prometheus does not respond."""
     found = _query(prometheus, f'{BUILD_INFO}{{version!="{__version__}"}}')
     nodes = ((labels.get("instance"), labels.get("version")) for labels, _ in found)
     return sorted(f"{node} ({version})" for node, version in nodes if version)

@@ -45,7 +45,7 @@ class CounterMeter:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds of history to keep, more than the time span of any driver buffer."""
+"""Seconds of history to keep, which is longer than the time span of any driver buffer."""
 
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
@@ -122,7 +122,7 @@ class _Span(NamedTuple):
 
 
 class StepMeter:
-    """Totals by name, which grow at the constant rates in `steady` or by the phases in `steps`."""
+    """Totals by name. They grow at the constant rates in `steady` or the phase rates in `steps`."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []

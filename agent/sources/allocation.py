@@ -189,7 +189,7 @@ class AllocationRead:
     def _of_job(
         self, number: str, folder: str, minors: dict[int, str]
     ) -> tuple[frozenset[str], str, Absent | None]:
-        """Return the GPUs of a job, its user, and the reason why it may have further GPUs. Raises
+        """Return the GPUs of a job, its user, and the reason why the job may have more GPUs. Raises
         Absent if the GPUs are unknown."""
         environment = self._environment(number, folder)
         if "SLURM_JOB_ID" not in environment:

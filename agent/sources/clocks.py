@@ -51,7 +51,7 @@ THROTTLES = (
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """Return the mask of current throttle reasons. In older drivers, the function has another
+    """Return the mask of current throttle reasons. In older drivers, the function has a different
     name."""
     try:
         mask = device.number("CurrentClocksEventReasons")

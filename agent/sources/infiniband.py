@@ -1,5 +1,5 @@
-"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. If a port is faulty,
-the other ports are unaffected."""
+"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. A faulty port does not
+affect the other ports."""
 
 from collections.abc import Iterator
 from functools import partial

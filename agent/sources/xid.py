@@ -41,8 +41,8 @@ LARGEST = 9999
 
 BURST = 60.0  # Seconds for which repeated errors of a GPU with the same code are not logged
 EXCEPTION = 2.5
-"""Seconds for which further lines belong to the same exception, even if they are in different
-ticks."""
+"""Seconds for which subsequent lines belong to the same exception, even if the lines are in
+different ticks."""
 
 
 class XidCounts:

@@ -62,8 +62,8 @@ class Looked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class StatusBoard:
-    """A poller listener that stores the last 15 minutes, and builds the status of a tick when it is
-    first requested."""
+    """A poller listener that stores the history of the last 15 minutes, and builds the status of a
+    tick when it is first requested."""
 
     source: StatusSource
     history: History = field(init=False)

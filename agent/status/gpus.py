@@ -309,7 +309,7 @@ def reasons(gpu: Judged) -> tuple[Why, ...]:
 
 
 def slowed(gpu: Judged) -> tuple[Why, ...]:
-    """Return the time lost to reduced clocks in addition to another state, and the reason."""
+    """Return the time lost to reduced clocks besides the current state, and the reason."""
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(

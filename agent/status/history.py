@@ -154,7 +154,7 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots that this tick writes. A longer gap before the tick remains empty."""
+        """Return the slots that this tick writes. A long gap before the tick remains empty."""
         newest = self.newest or 0
         if second - newest <= STANDS:  # repeats a second if the clock has stopped
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]

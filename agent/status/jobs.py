@@ -117,7 +117,7 @@ def hours_text(receipt: Receipt) -> str:
 
 def cost_text(receipt: Receipt) -> str:
     """Return the cost of the job's GPU-hours, of the lost GPU-hours, and, for a running job, of
-    each further hour, or an empty string without a price."""
+    each additional hour. Return an empty string if there is no price."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)

@@ -15,7 +15,7 @@ from agent.model import Cause, Reason, State
 
 
 class Level(StrEnum):
-    """Severity of a statement, in descending order. The level alone determines the colour. A null
+    """Severities of a statement, in descending order. The level alone determines the colour. A null
     level means that nothing is known."""
 
     CRITICAL = "critical"

@@ -250,8 +250,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the sort key of a device. Full devices are first. The further keys are usage in the
-    busier direction in tenths of the threshold, traffic in powers of 4, and natural order."""
+    """Return the sort key of a device. Full devices are first. The order then depends on usage in
+    the busier direction (in tenths of the threshold), traffic (in powers of 4), and the name."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0

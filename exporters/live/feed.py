@@ -88,7 +88,7 @@ class Feed:
 
     def back(self, place: str) -> int | None:
         """Return the last second of history that a reconnecting page has received, or None if the
-        page was connected to another run of the agent."""
+        page was connected before the agent restarted."""
         run, _, second = place.partition("-")
         return int(second) if run == self._run and second.isascii() and second.isdigit() else None
 
