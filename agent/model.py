@@ -329,7 +329,7 @@ class Verdict:
 
 
 class ReadKey(NamedTuple):
-    """Key of a device read, by which the latest reading of the read is stored."""
+    """Key of a read of a device. The latest reading is stored under this key."""
 
     source: str
     part: str

@@ -74,7 +74,7 @@ BY_FACT: dict[FactKind, str] = {
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the name of the step that fits the facts about a second; None for a healthy state."""
+    """Return the name of the step for the facts about a second, or None for a healthy state."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]

@@ -107,7 +107,7 @@ class JobWatch:
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return the price, the reference step times, and the processes that hung jobs wait for."""
+        """Return the price, the reference step times, and the processes that block hung jobs."""
         out = ReadOutput(snapshot.at)
         cost = self.configuration.current[CostConfig]
         if cost.gpu_hour:

@@ -266,7 +266,7 @@ class ProcessTimes:
             known = self._known[pid] = _Process(stat.started, stat.parent, met=at)
             parent = self._known.get(stat.parent, known)
             age = (processes.uptime(self._files) or inf) - stat.started
-            if parent.met < at and age < SEARCH_EVERY:  # count short lives fully, as of compilers
+            if parent.met < at and age < SEARCH_EVERY:  # short-lived, so count its whole life
                 known.ended, known.whole = 0.0, _Thread(at=at - age)
         known.state = stat.state
         before, queued = known.whole.at, known.whole.queued

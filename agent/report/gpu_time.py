@@ -121,7 +121,7 @@ class Report(NamedTuple):
     rows: tuple[GpuTime, ...]
     failed: float = 0.0
     before: float | None = None
-    others: Sequence[str] = ()  # nodes with another agent version
+    others: Sequence[str] = ()  # nodes with a different agent version
 
     def hours(self, seconds: float) -> str:
         """Return GPU-hours, rounded equally in the whole report. A value above 0 is never 0."""

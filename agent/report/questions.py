@@ -100,7 +100,7 @@ def _sums(
     lacking: Two = ("", ""),
     prices: str = "",
 ) -> Sums:
-    """Return the sums by name and further labels, excluding nodes and times with a record in
+    """Return the sums by name and further labels, excluding nodes and times that have a record in
     `lacking`. `prices` is appended to the query, and combines each sum with the prices of the
     nodes. Groupings by hardware use only the first record, which includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()

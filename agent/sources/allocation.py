@@ -53,7 +53,7 @@ PARTLY = Absent(
     Reason.UNKNOWN,
     "a step of a job names its own GPUs alone, or shards of GPUs: set allocation.slurm = true",
 )
-"""If `srun` is used without `sbatch` or `salloc`, it only sets SLURM_STEP_GPUS."""
+"""`srun` without `sbatch` or `salloc` sets only SLURM_STEP_GPUS."""
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
 """As in HIDDEN, the message has no job number, because only job.info permits to export it."""

@@ -52,8 +52,8 @@ def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str
 
 
 def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
-    """Return the processes on each GPU by UUID, in descending order of memory use. Programs and
-    users are set only if the configuration allows it, as in the published metrics."""
+    """Return the processes on each GPU by UUID, in descending order of memory use. As in the
+    published metrics, programs and users are set only if the configuration allows it."""
     own = [
         sample
         for key, reading in snapshot.readings.items()

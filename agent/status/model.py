@@ -159,7 +159,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     doubts: tuple[Why, ...] = ()
     do: str | None = None
     note: str | None = None  # remark, if other GPUs wait for its process
-    basis: str | None = None  # signals that the verdict is based on
+    basis: str | None = None  # signals on which the verdict is based
     confidence: float | None = None
     waits_for: int | None = None
     shares: Mapping[str, float] = {}
@@ -330,7 +330,7 @@ class EventStatus(Struct, frozen=True, kw_only=True):
 
 
 class MachineStatus(Struct, frozen=True, kw_only=True):
-    """Identity of the machine and of its agent; `text` is a summary."""
+    """Identity of the machine and of its agent. `text` is a summary."""
 
     host: str
     system: str | None
