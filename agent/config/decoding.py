@@ -63,8 +63,6 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
         place = place.removesuffix("`")
         words = "" if isinstance(error.__cause__, Mismatch) else _expected(kind, place)
         why = " ".join(message.split())
-        if len(why) > 4 * LETTERS:  # msgspec quotes an unknown word as a whole
-            why = f"{why[: 4 * LETTERS]}..."
         why = f"{why[:1].lower()}{why[1:]}{f' ({words})' if words else ''}"
         raise Mismatch(f"{key}{place}".removeprefix("."), why) from error
     for note in (note for note in get_args(kind) if isinstance(note, TextCheck)):
@@ -114,8 +112,5 @@ def unknown(key: Any, known: Any) -> Mismatch:
 
 def shown(value: Any) -> str:
     """Return a value as a short string in a single line."""
-    try:
-        text = repr(value)
-    except ValueError:  # Python does not print integers of more than 4300 digits
-        return "a number without end"
+    text = repr(value)
     return text if len(text) <= LETTERS else f"{text[: LETTERS - 3]}..."
