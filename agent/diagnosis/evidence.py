@@ -55,15 +55,9 @@ class ProcessEvidence:
         """Return the seconds per second for which threads of a role are in state `doing`, or 0."""
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
-    def own(self, doing: str, seconds: float = SPAN) -> float:
+    def own(self, doing: str) -> float:
         """Return the result of `share`, summed over the roles that submit work to the GPU."""
-        roles = "launching", "dispatching"
-        return sum(self.share(role, doing, seconds=seconds) for role in roles)
-
-    @cached_property
-    def blocked(self) -> float:
-        """Seconds per second for which the threads that submit work to the GPU wait for files."""
-        return self.own("blocked")
+        return self.share("launching", doing) + self.share("dispatching", doing)
 
     @cached_property
     def launching(self) -> float | None:

@@ -29,8 +29,9 @@ ratio of 1, one fewer of 112 recorded GPUs is diagnosed correctly."""
 PAGEABLE_RATE = 8e9
 """Bytes per second at which a thread copies through its own buffer (7 to 12 GB/s on an H100)."""
 
-FRESH_RATE = 1.2e9
-"""Bytes per second at which a thread copies into new memory without doing anything else."""
+KERNEL_RATE = 1.2e9
+"""Minimum bytes per second at which the kernel handles the data of a thread: it maps new memory for
+copies (1.2 GB/s), and receives from the network (3.3 to 6 GB/s on an H100)."""
 
 MOSTLY = 0.5
 """Majority threshold: the minimum share of the inactive time that copies must explain, and the
@@ -61,25 +62,28 @@ def divide_inactive(e: Evidence) -> Shares:
     queued = min(waiting, e.host.own("queued"))
     blocked = min(waiting - queued, _blocked(e))
     waiting -= queued + blocked
-    system = e.host.own("system")
-    for_files = min(thread, blocked, max(0.0, system - _copied_back(e) / FRESH_RATE))
-    left = thread - for_files
-    by_thread = 0.0 if copying else min(left, _by_thread(e, thread, system - for_files))
-    thread, copying = left - by_thread, copying + by_thread
-    blocked += for_files
-    if _polls(e):
-        found = {Cause.UNKNOWN: waiting + thread}
-    else:
-        found = {**_others(e, waiting), Cause.HOST_THREAD: thread}
+    polls = _polls(e)
+    found = {Cause.UNKNOWN: waiting} if polls else _others(e, waiting)
+    kernel = max(0.0, e.host.own("system") - e.host.own("fresh"))
+    for_files = min(thread, blocked, kernel)
+    arriving = min(found.get(Cause.NETWORK, 0.0), _arriving(e) / KERNEL_RATE)
+    for_network = min(thread - for_files, kernel - for_files, arriving)
+    left = thread - for_files - for_network
+    copied = 0.0 if copying else min(left, _by_thread(e, thread, kernel - for_files - for_network))
+    parts = (
+        (_disk(e), blocked + for_files),
+        (Cause.NETWORK, for_network),
+        (Cause.CPU, queued),
+        (Cause.PCIE, copying + copied),
+        (Cause.UNKNOWN if polls else Cause.HOST_THREAD, left - copied),
+    )
+    for cause, seconds in parts:
+        found[cause] = found.get(cause, 0.0) + seconds
     left = found.pop(Cause.UNKNOWN, 0.0)
     if (peer := awaited(e)) is not None:
         found[Cause.PEER] = min(left, _works(peer) - _works(e))
         left -= found[Cause.PEER]
     found[Cause.REQUESTS if serves(e) else Cause.UNKNOWN] = left
-    disk = _disk(e)
-    found[disk] = found.get(disk, 0.0) + blocked
-    found[Cause.CPU] = found.get(Cause.CPU, 0.0) + queued
-    found[Cause.PCIE] = copying
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
@@ -100,26 +104,20 @@ def _shares(e: Evidence) -> bool:
     return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
 
 
-def _by_thread(e: Evidence, thread: float, system: float) -> float:
+def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
     """Return the share of the thread's time spent on copies from and to pageable memory: the time
     that the copies take at their typical rate, plus kernel time for newly allocated memory. Pinned
     memory needs no thread, and launches, which the GPU fetches, do not count as data."""
     if _shares(e) or e.context.samples.value(workload.PINNING, *e.labels):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
-    data = sent + received
+    fresh = e.host.own("fresh")
+    data, mapping = sent + received, min(fresh, sent / KERNEL_RATE)
     if (launches := launch_rate(e)) is not None:
         data = received - RECEIVED_BY_LAUNCH * launches
+        mapping = kernel + fresh if data >= KERNEL_RATE * thread else 0.0
     copied = data / PAGEABLE_RATE
-    if copied < LEAST_TRANSFER:
-        return 0.0
-    return min(thread, copied if data < FRESH_RATE * thread else copied + system)
-
-
-def _copied_back(e: Evidence) -> float:
-    """Return the bytes per second of copies from the GPU. The kernel may zero memory for them."""
-    sent, received = (rate or 0.0 for rate in e.pcie_rates)
-    return max(0.0, sent - received / RECEIVED_BY_COPY) if launch_rate(e) is None else 0.0
+    return copied + mapping if copied >= LEAST_TRANSFER else 0.0
 
 
 def _polls(e: Evidence) -> bool:
@@ -131,9 +129,10 @@ def _polls(e: Evidence) -> bool:
 
 
 def _working(e: Evidence) -> float:
-    """Return the number of cores that workers use, or for which they wait. The CPU time of a child
-    process that was never read is counted when the child exits."""
-    return e.host.share("working", "running") + e.host.share("working", "queued")
+    """Return the number of cores that workers use, or for which they wait; 0 if they only wake up
+    at times. The CPU time of a child that was never read is counted when the child exits."""
+    cores = e.host.share("working", "running") + e.host.share("working", "queued")
+    return cores if cores >= workload.REST_CORES else 0.0
 
 
 def serves(e: Evidence) -> bool:
@@ -204,10 +203,8 @@ def _blocked(e: Evidence) -> float:
     """Return the share of time for which a launching thread waits for files. If no worker or other
     rank waits, the result is at least the I/O stall time of the thread's cgroup."""
     own, stalled = _asleep(e, "launching", "dispatching"), 0.0
-    ranks = e.peers if _has_ranks(e) else []
-    if not e.host.share("working", "blocked", seconds=KEPT) and not any(
-        one.host.blocked for one in ranks
-    ):
+    others = [one.host.own("blocked") for one in e.peers] if _has_ranks(e) else []
+    if not any((*others, e.host.share("working", "blocked", seconds=KEPT))):
         stalled = e.host.rate(workload.CGROUP_STALLED, "io") or 0.0
     if stalled and not e.context.blocked:  # too short for sampling
         counted = e.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0
@@ -222,10 +219,8 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     running, blocked = _working(e), _asleep(e, "working")
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
-    received = e.host.rate(workload.RECEIVED) or 0.0
-    # When a job ends, no more data arrives, but the mean still includes earlier data.
-    arrives = min(received, e.host.rate(workload.RECEIVED, seconds=2.0) or 0.0) >= DATA_RATE
-    arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if arrives else 0.0
+    received = _arriving(e)
+    arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received else 0.0
     if arriving and _shares_network(e, received):
         arriving = min(arriving, max(0.0, waiting - running - blocked))
     left, working = waiting - arriving, running + blocked
@@ -235,6 +230,13 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
     found[Cause.UNKNOWN] = max(0.0, left - working * scale)
     return found
+
+
+def _arriving(e: Evidence) -> float:
+    """Return the bytes per second received over the network, or 0 if they are no data for the GPU.
+    When a job ends, no more data arrives, but the mean still includes earlier data."""
+    rates = [e.host.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
+    return rates[0] if min(rates) >= DATA_RATE else 0.0
 
 
 def _shares_network(e: Evidence, received: float) -> bool:
@@ -262,11 +264,8 @@ def workers_run(e: Evidence) -> Found:
     running = e.host.share("working", "running")
     if queued > running:
         return (Fact(FactKind.THREADS_QUEUED, (ratio("time", min(1.0, queued)),)),)
-    figures = (
-        Figure("workers", max(1.0, round(e.host.workers)), None, COUNT),
-        Figure("cores", running, None, CORES),
-    )
-    return (Fact(FactKind.WORKERS_RUNNING, figures),)
+    workers = Figure("workers", max(1.0, round(e.host.workers)), None, COUNT)
+    return (Fact(FactKind.WORKERS_RUNNING, (workers, Figure("cores", running, None, CORES))),)
 
 
 CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
@@ -274,7 +273,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 def blocked_on_files(e: Evidence) -> Found:
     """Return the facts about threads in uninterruptible sleep and about concurrent traffic."""
-    own = e.host.blocked
+    own = e.host.own("blocked")
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
     read = e.host.rate(workload.CGROUP_READ) or 0.0
@@ -282,9 +281,8 @@ def blocked_on_files(e: Evidence) -> Found:
     if max(read, written) >= DATA_RATE:
         reads, writes = (e.host.rate(one, seconds=2.0) or 0.0 for one in CGROUP_BYTES)
         rate = Figure("rate", written if writes > reads else read, None, RATE)
-        kind = (
-            FactKind.JOB_WRITES if writes > reads else FactKind.JOB_READS
-        )  # the current direction, because reads and writes may alternate
+        # the current direction, because reads and writes may alternate
+        kind = FactKind.JOB_WRITES if writes > reads else FactKind.JOB_READS
         return Fact(kind, (rate,)), asleep
     disk = e.context.active_disk
     if disk is None:
@@ -298,7 +296,7 @@ def blocked_on_files(e: Evidence) -> Found:
 
 def comes_over_network(e: Evidence) -> Found:
     """Return the facts about data received over the network, or about a network file system."""
-    if _disk(e) is Cause.NETWORK and e.host.blocked:
+    if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)

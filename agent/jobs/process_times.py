@@ -40,13 +40,14 @@ not measured, to distinguish an engine from loaders, which all run for the same 
 
 
 class Times(NamedTuple):
-    """Thread time in seconds: running, waiting for a core, in uninterruptible sleep (D), and
-    running in the kernel."""
+    """Thread time in seconds: running, waiting for a core, in uninterruptible sleep (D), running in
+    the kernel, and running there for newly allocated memory."""
 
     running: float = 0.0
     queued: float = 0.0
     blocked: float = 0.0
     system: float = 0.0
+    fresh: float = 0.0
 
     def plus(self, other: "Times") -> "Times":
         """Return the sum of these times and `other`."""
@@ -76,19 +77,18 @@ class _Thread:
     """A thread, or all threads of a process. `grown` is the increase in the last reading."""
 
     grown: Times = NONE
-    ran: float = 0.0
-    queued: float = 0.0
-    system: float = 0.0
+    counted: Times = NONE
     at: float | None = None
 
-    def take(self, at: float, state: str, ran: float, queued: float, system: float = 0.0) -> Times:
-        """Record a reading of the counters (in seconds), and return the increase."""
+    def take(self, at: float, state: str, counted: Times) -> Times:
+        """Record a reading of the counters, and return the increase."""
         self.grown = NONE
         if self.at is not None:
-            blocked = at - self.at if state == "D" else 0.0
-            on_cores, in_kernel = max(0.0, ran - self.ran), max(0.0, system - self.system)
-            self.grown = Times(on_cores, max(0.0, queued - self.queued), blocked, in_kernel)
-        self.at, self.ran, self.queued, self.system = at, ran, queued, system
+            both = zip(counted, self.counted, strict=True)
+            grown = [now - before if now > before else 0.0 for now, before in both]
+            grown[2] = at - self.at if state == "D" else 0.0
+            self.grown = Times(*grown)
+        self.at, self.counted = at, counted
         return self.grown
 
 
@@ -269,12 +269,12 @@ class ProcessTimes:
             if parent.met < at and age < SEARCH_EVERY:  # short-lived, so count its whole life
                 known.ended, known.whole = 0.0, _Thread(at=at - age)
         known.state = stat.state
-        before, queued = known.whole.at, known.whole.queued
-        if not launches and (stat.state == "R" or stat.seconds != known.whole.ran):
+        before, queued = known.whole.at, known.whole.counted.queued
+        if not launches and (stat.state == "R" or stat.seconds != known.whole.counted.running):
             queued = 0.0  # a sleeping thread has not waited for a core
             with suppress(OSError, ValueError, IndexError, OverflowError):
                 queued = int(self._files.reread(f"/proc/{pid}/schedstat").split()[1]) / 1e9
-        known.whole.take(at, stat.state, stat.seconds, queued, stat.system)
+        known.whole.take(at, stat.state, Times(stat.seconds, queued, 0.0, stat.system, stat.fresh))
         known.worked = Times(running=known.children(stat.ended))
         if launches:
             self._read_threads(pid, known, at)
@@ -300,7 +300,7 @@ class ProcessTimes:
         rests = process.state == "S" and not process.whole.grown.running  # for up to 10 ms
         alone = len(process.launching) == 1 and not process.followed
         if rests and alone and main.at is not None:
-            process.launched = main.take(at, "S", main.ran, main.queued)
+            process.launched = main.take(at, "S", main.counted)
             return
         grown = {
             tid: self._take(pid, tid, thread, process.state if tid == pid else "", at)
@@ -319,7 +319,8 @@ class ProcessTimes:
             process.worked = process.worked.plus(worked._replace(running=0.0))
             process.unexplained -= worked.running
             system -= worked.system
-        launched = launched._replace(system=min(launched.running, max(0.0, system)))
+        system = min(launched.running, max(0.0, system))
+        launched = launched._replace(system=system, fresh=process.whole.grown.fresh)
         process.launched = None if grown[pid] is None else launched
 
     def _take(
@@ -329,9 +330,9 @@ class ProcessTimes:
         also read the state."""
         try:
             if state is not None:
-                return thread.take(at, state, *self._schedule(pid, tid))
+                return thread.take(at, state, Times(*self._schedule(pid, tid)))
             stat = processes.stat(self._files, pid, tid, again=True)
-            return thread.take(at, stat.state, *self._schedule(pid, tid), stat.system)
+            return thread.take(at, stat.state, Times(*self._schedule(pid, tid), system=stat.system))
         except OSError:
             thread.grown = NONE
             return None
@@ -394,4 +395,5 @@ class ProcessTimes:
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:
-            self._known[gone.parent].due += gone.whole.ran + (gone.ended or 0.0) - gone.grown
+            ended = (gone.ended or 0.0) - gone.grown
+            self._known[gone.parent].due += gone.whole.counted.running + ended

@@ -60,15 +60,16 @@ class ProcessTree:
             above.write_text(f"{above.read_text()}{pid} ")
 
     def does(
-        self, pid: int, state: str, seconds: float, ended: float = 0.0, *, system: float = 0.0
-    ) -> None:
+        self, pid: int, state: str, seconds: float, ended: float = 0.0, *, system: float = 0.0,
+        faults: int = 0,
+    ) -> None:  # fmt: skip
         """The process is in this state now, and has used so many CPU seconds, `system` of them in
-        the kernel; its children that have ended used so many."""
+        the kernel, and had so many page faults; its children that have ended used so many."""
         parent, name, started = self.parents[pid]
         ticks, theirs, kernel = (round(one * 100) for one in (seconds, ended, system))
         used = f"{ticks - kernel} {kernel} {theirs // 3} {theirs - theirs // 3}"
         rest = f"{used} 20 0 1 0 {started * 100:.0f} 0 0"
-        numbers = f"{parent} {pid} {pid} 0 -1 4194304 0 0 0 0 {rest}"
+        numbers = f"{parent} {pid} {pid} 0 -1 4194304 {faults} 0 0 0 {rest}"
         self.write(f"/proc/{pid}/stat", f"{pid} ({name}) {state} {numbers}{' 0' * 28}\n")
 
     def end(self, pid: int) -> None:

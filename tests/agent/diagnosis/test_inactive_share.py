@@ -23,7 +23,8 @@ from tests.support.evidence import GPU, KEY, NOW, Figures, Wires, bandwidth, evi
 from tests.support.machines import simulated
 
 Doing = tuple[float, ...]
-"""Seconds a second of threads: running, queued, blocked, and in the kernel if that is not 0."""
+"""Seconds a second of threads: running, queued, blocked; in the kernel and for fresh memory if not
+0."""
 
 REST: Doing = (0.0, 0.0, 0.0)
 
@@ -41,7 +42,7 @@ def threads(
     figures: Figures = {
         (work.THREADS, (*GPU, role, doing)): seconds
         for role, its in zip(work.ROLES, (launching, dispatching, working), strict=True)
-        for doing, seconds in zip(work.DOING, (*its, 0.0), strict=False)
+        for doing, seconds in zip(work.DOING, (*its, 0.0, 0.0), strict=False)
     }
     each = sum(working[:3]) / workers if workers else 0.0
     return {
@@ -163,7 +164,7 @@ def test_what_was_seen_leaves_no_doubt_and_what_gpm_would_show_does() -> None:
 
 
 share = st.floats(0.0, 1.0)
-doing = st.tuples(st.floats(0, 8), st.floats(0, 8), st.floats(0, 8))
+doing = st.tuples(*[st.floats(0, 8)] * 5)
 
 
 @given(

@@ -34,7 +34,7 @@ def test_seconds_of_threads_are_counters(tree: ProcessTree) -> None:
         ("launching", "running"): pytest.approx(3.2),
         ("launching", "queued"): pytest.approx(0.8),
         ("launching", "blocked"): 0.0,
-        **{(role, "system"): 0.0 for role in ("launching", "working")},
+        **{(role, doing): 0.0 for role in ("launching", "working") for doing in work.DOING[3:]},
         **{("dispatching", doing): 0.0 for doing in work.DOING},
         ("working", "running"): pytest.approx(8 * (0.1 + 0.05 + 0.75), abs=0.011),
         ("working", "queued"): 0.0,
