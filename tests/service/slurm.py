@@ -44,6 +44,7 @@ class Cluster:
         people = "".join(f"{n}:x:{uid}:{uid}::/tmp:/bin/sh\\n" for n, uid in USERS.items())
         self.run(
             f"chmod 755 /srv/*; printf '{people}' >>/etc/passwd; mkdir -m 1777 /run/gpus; "
+            "touch /run/seen; "
             f"echo {ADDRESS} {host} >>/etc/hosts; mkdir -p /var/spool/slurmd /var/spool/slurmctld; "
             "for n in 0 1 2 3; do mknod -m 666 /dev/nvidia$n c 195 $n; done"
         )

@@ -80,11 +80,13 @@ def names(service: Service) -> set[tuple[str, ...]]:
 
 
 def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -> None:
-    """Three jobs: one with two steps, an array of two tasks, one that touches no GPU."""
+    """Three jobs: one with two steps, an array of two tasks, one that touches no GPU. None ends
+    before all have been seen, however late the last one begins."""
+    node.run("rm /run/seen")
     gpu = "--gres=gpu:1"
     steps = cluster.submit("ada", gpu, "/srv/steps", str(LASTS))
     cluster.submit("eve", gpu, "--array=1-2", "/srv/train", str(2 * LASTS))
-    unused = cluster.submit("eve", gpu, "--wrap", f"'sleep {2 * LASTS}'")
+    unused = cluster.submit("eve", gpu, "--wrap", "'until [ -e /run/seen ]; do sleep 1; done'")
     eventually(lambda: len(cluster.running()) == 4, "all of them on the node")
     tasks = set(cluster.running()) - {steps, unused}
     owners = {steps: "ada", **dict.fromkeys((*tasks, unused), "eve")}
@@ -102,6 +104,7 @@ def test_jobs_of_two_users_by_name_and_second(cluster: Cluster, node: Service) -
 
     eventually(lambda: idle() == {str(unused)}, f"all but {unused} on their GPUs")
 
+    node.run("touch /run/seen")
     eventually(lambda: not cluster.running(), "their end")
     eventually(lambda: not names(node), "nothing left of them")
     assert {value for _, value in shown(node, "dgx_gpu_allocated")} == {0.0}

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.service.container import RPM, Container
+from tests.stack.running import eventually
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.systemd
@@ -44,7 +45,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
 
 def written(machine: Container) -> int:
     """Return the number of runs that have written into the folder, this one included."""
-    machine.run("systemctl restart dgx-telemetry; sleep 1; systemctl is-active dgx-telemetry")
+    machine.run("systemctl restart dgx-telemetry")
+    runs = "cat /proc/$(systemctl show --property MainPID --value dgx-telemetry)/comm"
+    eventually(lambda: machine.run(runs, check=False) == "sleep", "its last command")
     return len(machine.run(f"cat {STATE}/hour-1.json 2>/dev/null", check=False).splitlines())
 
 

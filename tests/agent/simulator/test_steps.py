@@ -58,9 +58,13 @@ def test_rates_change_without_a_jump() -> None:
 
 def test_a_fast_clock_has_the_same_steps() -> None:
     machine = build(parse("dgx-h100:training"), clock := SystemClock(200.0))
-    ahead = clock.time() - clock.monotonic()
-    time.sleep(0.05)
-    assert clock.time() - clock.monotonic() == pytest.approx(ahead, abs=1.0), "so are its times"
+    least, most = [], []  # how far its time is ahead, however late each look is
+    for pause in (0.0, 0.05):
+        time.sleep(pause)
+        before, at, after = clock.monotonic(), clock.time(), clock.monotonic()
+        least.append(at - after)
+        most.append(at - before)
+    assert max(least) <= min(most) + 1e-3, "so are its times"
     machine.nvml.nvmlInit()
     clock.skip(10.0)
     samples: Any = machine.nvml.nvmlDeviceGetSamples(gpu(machine), 0, 0)[1]
