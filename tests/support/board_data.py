@@ -57,6 +57,7 @@ def played(machine: str) -> tuple[float, list[str]]:
 
 def _stamped(scrape: str, machine: str, at: float) -> Iterator[str]:
     target = f'{JOB},instance="{machine}"'
+    yield f"up{{{target}}} 1 {at:.3f}"
     for line in scrape.splitlines():
         match = NAME.match(line)
         if match and match[1] in shown():
