@@ -94,3 +94,24 @@ def test_every_rule_of_an_alert_fires_in_some_case() -> None:
         )
     ]
     assert silent == []
+
+
+@pytest.mark.promtool
+def test_a_gpu_whose_job_began_before_its_agent_fell_silent_has_one_owner(tmp_path: Path) -> None:
+    """Two rows, with and without the job, would fail each rule that joins them, for all nodes."""
+    gpu = 'instance="box", job="dgx-telemetry", gpu="0", uuid="GPU-0"'
+    series = {
+        'up{instance="box", job="dgx-telemetry"}': "1x3 0x3",
+        f"dgx_gpu_info{{{gpu}}}": "1x3 stale",
+        f'dgx_gpu_job_info{{{gpu}, job_id="7", user="ada"}}': "_x1 1x1 stale",
+        'dgx_agent_last_tick_timestamp_seconds{instance="box", job="dgx-telemetry"}': "1x3 stale",
+    }
+    (tmp_path / "rules.yaml").write_text(rules_of({"DgxGpuHot"}, texts=False))
+    owners = {"expr": "count(instance_gpu:job_info:owner)", "eval_time": "60s"}
+    test = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": value} for name, value in series.items()],
+        "promql_expr_test": [{**owners, "exp_samples": [{"labels": "{}", "value": 1}]}],
+    }
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [test]}
+    assert run_promtool(tmp_path, content) == ""
