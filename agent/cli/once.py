@@ -19,6 +19,7 @@ from agent.clock import SystemClock
 from agent.errors import printable
 from agent.jobs.job import amount
 from agent.report.gpu_time import NO_PRICE
+from agent.status.absences import summary
 from agent.status.model import FindingStatus, HeadlineClause, PathRow, Status
 from agent.status.words import duration
 from exporters.snapshot_json import document
@@ -26,8 +27,7 @@ from exporters.snapshot_json import document
 GIB = 1 << 30
 HOUR, MINUTE = 3600.0, 60.0
 
-NO_USER = "No names and users of jobs: the agent shows them with `info = true` below [job]."
-MOST_PAST = 5
+MOST_PAST, NAMED = 5, 2
 
 
 class StatusView(NamedTuple):
@@ -158,7 +158,8 @@ def body(status: Status, width: int) -> Iterator[str]:
     yield from paths(status, width)
     yield ""
     yield from prose(status.host.text, width, indent="")
-    where = "" if status.unknown is None else f"{status.unknown}. `dgx-telemetry check` has all."
+    unknown = summary(status.absences, NAMED)
+    where = f"{unknown}. `dgx-telemetry check` has all." if unknown else ""
     yield from prose(where, width, indent="", hanging="  ")
 
 
@@ -218,8 +219,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
         yield from prose(f"{job.title}: {said}" if said else "", width)
     if all(job.cost is None for job in status.jobs):
         yield from prose(NO_PRICE, width)
-    if all(job.user is None for job in status.jobs):
-        yield from prose(NO_USER, width)
+    yield from prose(status.unnamed or "", width)
 
 
 def past(status: Status, width: int) -> Iterator[str]:
@@ -240,8 +240,8 @@ def _clock(at: datetime | None) -> str:
 def paths(status: Status, width: int) -> Iterator[str]:
     """Yield one row per data path with traffic, then the other paths, and then the link rates."""
     rows = [_path(row) for row in status.path_rows if row.moves]
-    header = ("path", "device", "in/read", "%", "out/write", "%", "")
-    spare = ("out/write", "in/read")
+    header = ("path", "device", "in/read each", "%", "out/write each", "%", "")
+    spare = ("out/write each", "in/read each")
     yield from table(header, rows, header[2:6], width=width, spare=spare) if rows else ()
     still: dict[str, list[str]] = {}
     for row in status.path_rows:

@@ -312,7 +312,7 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
             continue  # a power cap at the board's default limit is normal
         figures = [ratio("time", time), ratio("sm_clock", e.clock, e.clock_reference)]
         if kind is FactKind.THERMAL_SLOWDOWN:
-            figures += temperature.cool_core(e.context.samples, e.labels)
+            figures += temperature.core_and_limit(e.context.samples, e.labels)
         yield (State.THROTTLED, cause), own * lost, (Fact(kind, tuple(figures)),)
         return
 

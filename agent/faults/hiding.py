@@ -39,7 +39,7 @@ def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
         same = [fault for fault in faults if fault.alert == name]
         for by in dict.fromkeys(by for fault in same for by in hiders(fault)):
             hidden = [fault for fault in same if by in hiders(fault)]
-            signs = "|".join(fault.labels["sign"] for fault in hidden if len(hidden) < len(same))
+            signs = "|".join({f.labels["sign"]: f for f in hidden if len(hidden) < len(same)})
             only = (f'sign=~"{signs}"',) if signs else ()
             rules.append(Inhibition.of(by, (f'alertname="{name}"', *only, *by.only)))
     return tuple(rules)

@@ -112,6 +112,7 @@ class FindingPart(FaultTable, frozen=True, kw_only=True):
     hold: str = ""  # function that returns the hold of the alert
     terms: dict[str, str] = {}  # functions that return parts of the sentence
     listed: Listed | None = None
+    adds: str = ""  # text that it adds to the finding that hides it
 
 
 class RulePart(FaultTable, frozen=True, kw_only=True):

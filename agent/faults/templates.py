@@ -9,14 +9,15 @@ from agent.faults.places import ON, ONE_GPU
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
 """Argument for `nvidia-smi -i`. An empty argument would select all GPUs."""
 
+COUNT = '{{ printf "%.0f" $value }}'
 FORMS = {
     "percent": "{{ $value | humanizePercentage }}",
     "whole": '{{ reReplaceAll "[.].*%" "%" (humanizePercentage $value) }}',
     "duration": "{{ $value | humanizeDuration }}",
     "speed": '{{ reReplaceAll "([kMGT])$" " $1" (humanize $value) }}b/s',
     ".3g": "{{ $value | humanize }}",
+    ".0f": COUNT,
 }
-COUNT = '{{ printf "%.0f" $value }}'
 
 
 def described(fault: Fault) -> str:
@@ -69,7 +70,7 @@ def _field(fault: Fault, name: str, form: str) -> str | None:
                 if only
                 else count + words
             )
-        return FORMS.get(form, COUNT)
+        return FORMS[form]
     label = fault.device if name == "device" else ""
     if name.isdecimal() and int(name) < len(fault.names):
         label = fault.names[int(name)]

@@ -32,11 +32,14 @@ COOL = 10.0
 """Degrees Celsius below its limit at which the core is not the part that is too hot."""
 
 
-def cool_core(samples: SampleStore, labels: Labels) -> list[Figure]:
-    """Return the core temperature if it is far below its limit, or else an empty list."""
+def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
+    """Return the temperature of the core with its limit, as `cool_core` if it is far below."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
-    cool = core is not None and limit is not None and core <= limit - COOL
-    return [Figure("core", core, limit, "celsius")] if cool and core is not None else []
+    if core is None or limit is None:
+        return []
+    name = "cool_core" if core <= limit - COOL else "core"
+    operating = samples.value(LIMIT, *labels, OPERATING)
+    return [Figure(name, core, limit if operating is None else operating, "celsius")]
 
 
 def core_temperature(device: NvmlDevice) -> float:

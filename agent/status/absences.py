@@ -26,14 +26,17 @@ def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
     )
 
 
-def summary(found: Sequence[AbsenceStatus]) -> str | None:
-    """Return the number of absent metrics, and the reasons in descending order of frequency."""
+def summary(found: Sequence[AbsenceStatus], named: int = 0) -> str | None:
+    """Return the number of absent metrics, and the reasons with their first `named` metrics."""
     if not found:
         return None
     first = {one.metric: one.reason for one in reversed(found)}  # one reason each, to add up
-    often = Counter(first.values()).most_common()
-    reasons = ", ".join(f"{ABSENT[reason]} ({count})" for reason, count in often)
-    return f"{len(first)} {'metrics' if len(first) > 1 else 'metric'} not known: {reasons}"
+    reasons = []
+    for reason, count in Counter(first.values()).most_common():
+        names = sorted(name for name, own in first.items() if own is reason)[:named]
+        words = f"{count}: {', '.join(names)}".removesuffix(": ")
+        reasons.append(f"{ABSENT[reason]} ({words})")
+    return f"{len(first)} metric{'s' * (len(first) > 1)} not known: {', '.join(reasons)}"
 
 
 def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:

@@ -13,7 +13,6 @@ from agent.diagnosis.advice import SUMMARIES
 from agent.jobs.job import WatchedJobs, percent
 from agent.model import Pair, Snapshot
 from agent.ranges import gpus_named
-from agent.sources import disk
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses
 from agent.status.findings import Ailing, ailing_paths, by_gpu, finding_statuses, grave, not_good
@@ -21,7 +20,7 @@ from agent.status.gpus import Judged, SeenTick, finding_step, gpu_statuses, judg
 from agent.status.groups import group_status, grouped
 from agent.status.headline import headline
 from agent.status.history import History
-from agent.status.jobs import ended_job, running_job, title
+from agent.status.jobs import NO_USER, ended_job, running_job, title
 from agent.status.limits import link_rates
 from agent.status.links import FarEnds, nvlink_graph
 from agent.status.machine import host_status, machine_status, source_statuses
@@ -31,6 +30,7 @@ from agent.status.model import (
     GpuGroup,
     HeadlineClause,
     Level,
+    PathStatus,
     RunningJob,
     SourceStatus,
     Status,
@@ -106,15 +106,14 @@ class StatusBoard:
         silent = silence(snapshot) > 0
         ways = self._ways.of(samples)
         paths = path_statuses(ways, source.diagnosis.bandwidth, samples, silent=silent)
-        full = any(path.level for path in paths if path.path != "hbm")
-        seen = self._seen(snapshot, silent=silent, full=full)
+        seen = self._seen(snapshot, paths, silent=silent)
         clauses = headline(seen)
         ailing = ailing_paths(seen.findings)
         jobs, (_, absences, sources, rates) = source.jobs(), self._looked(ailing)
-        receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
         made_of = samples, source.system(), self._ends, source.diagnosis.bandwidth, paths
         graph, links = nvlink_graph(*made_of, faults=source.faults.active)
-        arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
+        groups = _groups(seen, clauses)
+        running = tuple(_running(jobs, seen, groups))
         return Status(
             at=moment(snapshot.wall),
             tick=snapshot.tick,
@@ -123,14 +122,15 @@ class StatusBoard:
             machine=machine_status(source, snapshot),
             headline=clauses,
             sound=SOUND if sources and not seen.findings else None,
-            groups=_groups(seen, clauses),
+            groups=groups,
             findings=_once(seen.findings, clauses),
             gpus=tuple(gpu_statuses(seen)),
             divided=None if silent else _divided(seen.gpus),
-            jobs=tuple(_running(jobs, seen)),
+            jobs=running,
+            unnamed=None if not running or any(job.user for job in running) else NO_USER,
             ended=tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED]),
             paths=paths,
-            path_rows=path_rows(paths, arrays, ailing),
+            path_rows=path_rows(paths, samples, ailing),
             path_kinds=path_kinds(paths, rates, ailing),
             links=links,
             graph=graph,
@@ -138,11 +138,12 @@ class StatusBoard:
             sources=sources,
             absences=absences,
             unknown=summary(absences),
-            events=event_statuses(source.faults.events, receipts, snapshot, silent=silent),
+            events=event_statuses(source.faults.events, jobs, snapshot, silent=silent),
         )
 
-    def _seen(self, snapshot: Snapshot, *, silent: bool, full: bool) -> SeenTick:
+    def _seen(self, snapshot: Snapshot, paths: Sequence[PathStatus], *, silent: bool) -> SeenTick:
         source = self.source
+        full = any(path.level for path in paths if path.path != "hbm")
         gpus = judged(source, self.history, snapshot)
         findings = finding_statuses(
             source.faults,
@@ -187,11 +188,13 @@ def _groups(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> tuple[GpuGroup
     return tuple(_without(one, said, seen.findings) for one in groups)
 
 
-def _running(jobs: WatchedJobs, seen: SeenTick) -> Iterator[RunningJob]:
+def _running(jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]) -> Iterator[RunningJob]:
     for job in jobs.running:
         found = (seen.of_gpus.get(gpu.uuid, ()) for gpu in job.receipt.gpus)
         own = tuple({one.id: one for of_gpu in found for one in of_gpu}.values())
-        yield running_job(job, jobs.ended, seen.snapshot, own, silent=seen.silent)
+        gpus = {gpu.index for gpu in job.receipt.gpus}
+        levels = [group.level for group in groups if gpus.intersection(group.gpus)]
+        yield running_job(job, jobs.ended, seen.snapshot, own, levels, silent=seen.silent)
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:

@@ -1,11 +1,11 @@
 """Events of the last 24 hours: faults, states that lost GPU time, and jobs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.diagnosis.advice import SUMMARIES
 from agent.faults.watch import FaultEvent
-from agent.jobs.job import Receipt
+from agent.jobs.job import Receipt, WatchedJobs
 from agent.model import Snapshot
 from agent.ranges import gpus_named
 from agent.status.jobs import receipt_level, title
@@ -19,7 +19,7 @@ MOST = 200
 
 
 def event_statuses(
-    events: Sequence[FaultEvent], jobs: Iterable[Receipt], snapshot: Snapshot, *, silent: bool
+    events: Sequence[FaultEvent], jobs: WatchedJobs, snapshot: Snapshot, *, silent: bool
 ) -> tuple[EventStatus, ...]:
     """Return all events, most recent first. While the driver is `silent`, the state of running jobs
     is unknown."""
@@ -32,7 +32,8 @@ def event_statuses(
             groups.append(found := [])
         found.append(one)
     shown = [_event(group, texts[group[0].id], snapshot) for group in groups]
-    shown += [job_event(receipt, silent=silent) for receipt in jobs]
+    receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
+    shown += [job_event(receipt, silent=silent) for receipt in receipts]
     newest = sorted(shown, key=lambda one: one.since.timestamp() if one.since else 0.0)
     return tuple(newest[::-1][:MOST])
 

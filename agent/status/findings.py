@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from agent.diagnosis.advice import ALERTS
 from agent.faults.findings import of_gpus
 from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState, FaultWatch
 from agent.jobs.job import percent
@@ -21,6 +22,7 @@ from agent.status.words import (
     wait,
 )
 
+OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 NEAR = 0.5
 """Share of the limit below which a degraded PCIe link does not reduce throughput at present."""
@@ -35,11 +37,10 @@ def finding_statuses(
 ) -> tuple[FindingStatus, ...]:
     """Return the active faults, most serious first. `places` contains places and GPUs for kinds of
     faults that have no place of their own. `step` returns the first step for a fault."""
-    down = {_port(one) for one in watch.active if one.finding.kind == "port_down"}
+    added = {one.hidden_by: one.fault.finding.adds for one in watch.active if one.fault.finding}
     words = {
         one.id: (
-            _brief(one.finding, bandwidth, snapshot.at)
-            + (", down now" if one.finding.kind == "port_flapping" and _port(one) in down else ""),
+            _brief(one.finding, bandwidth, snapshot.at) + added.get(one.id, ""),
             wait(LATE_READ_SECONDS) if one.late else step(one),
         )
         for one in watch.active
@@ -142,6 +143,12 @@ def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
 def grave(findings: Iterable[FindingStatus]) -> bool:
     """Return whether any finding is critical and has not ended."""
     return any(one.level is Level.CRITICAL and not one.over for one in findings)
+
+
+def is_fault(one: FindingStatus) -> bool:
+    """Return whether a finding is a current fault, and not a state that loses time."""
+    lost = one.alert is not None and one.alert.name in OF_STATES
+    return one.level is not Level.INFO and not one.over and not lost
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:

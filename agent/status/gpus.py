@@ -25,7 +25,7 @@ from agent.model import (
 from agent.series import SampleStore
 from agent.sources import activity
 from agent.sources import instances as mig
-from agent.status.findings import grave
+from agent.status.findings import grave, is_fault
 from agent.status.gpu_figures import figures, instances, largest, processes
 from agent.status.history import SPAN, History
 from agent.status.jobs import hang_action
@@ -280,7 +280,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
         uuid=key.uuid,
         model=gpu.identity.model,
         lost=gpu.lost,
-        faulty=not gpu.lost and any(one.level is Level.CRITICAL for one in own),
+        faulty=not gpu.lost and any(map(is_fault, own)),
         level=Level.CRITICAL if gpu.lost or grave(own) else level,
         state=gpu.pair[0] if gpu.pair and whole else None,
         cause=gpu.pair[1] if gpu.pair and whole else None,

@@ -11,10 +11,10 @@ from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import LATE_READ_SECONDS, AlertState
 from agent.jobs.job import percent
 from agent.model import Reason, Severity, State
-from agent.status.findings import not_good
+from agent.status.findings import is_fault, not_good
 from agent.status.gpus import Judged, SeenTick
 from agent.status.groups import Members, group_text, grouped, level_of, listed
-from agent.status.model import AlertStatus, FindingStatus, HeadlineClause, Level
+from agent.status.model import AlertStatus, HeadlineClause, Level
 from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
@@ -25,8 +25,6 @@ other findings."""
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
 OF_CLOCKS = frozenset({"clocks_held_down"})
-OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
-"""Alerts for lost GPU time. The clause about the work of the GPUs reports lost time."""
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
@@ -52,16 +50,12 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
     if lost:
         yield _lost(facts, lost)
         return
-    shown = [one for one in facts.findings if _counts(one, facts)]
-    unseen = (f for f in facts.findings if f.kind in UNSEEN and f.level is not Level.INFO)
-    first = next(iter(shown), None) or next(unseen, None)
+    faults = [one for one in facts.findings if is_fault(one) and not one.hidden_by]
+    first = min(faults, key=lambda one: one.kind in UNSEEN, default=None)
     if first:
-        more = len(shown) - 1
-        faults = "faults" if more > 1 else "fault"  # findings with level info do not count
-        others = f", {more} more {faults} below" if more > 0 else ""
         yield HeadlineClause(
             level=first.level,
-            text=f"{capital(first.text, first.devices)}{others}",
+            text=capital(first.text, first.devices),
             findings=(first.id,),
             gpus=tuple(g.number for g in facts.gpus if f"gpu{g.number}" in first.devices),
             since=first.since,
@@ -75,19 +69,6 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
 def capital(text: str, devices: Sequence[str] = ()) -> str:
     """Return the text with an initial capital, unless it starts with a device name."""
     return text if text.startswith(tuple(devices) or ("\0",)) else text[:1].upper() + text[1:]
-
-
-def _counts(finding: FindingStatus, facts: SeenTick) -> bool:
-    """Return whether a finding is a current fault that is neither about missing data nor reported
-    in the clause about the work of the GPUs."""
-    if finding.kind in UNSEEN or finding.level is Level.INFO or finding.over or finding.hidden_by:
-        return False
-    if finding.alert and finding.alert.name in OF_STATES:
-        return False
-    if finding.kind in OF_CLOCKS:
-        slow = (gpu.number for gpu in facts.gpus if gpu.pair and gpu.pair[0] is State.THROTTLED)
-        return not {f"gpu{number}" for number in slow}.issuperset(finding.devices)
-    return True
 
 
 def _clause(

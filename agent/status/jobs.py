@@ -18,6 +18,11 @@ NO_STEP = {
 }
 """Texts that explain why the step rate is unknown."""
 
+NO_USER = "No names and users of jobs: the agent shows them with `info = true` below [job]."
+
+CHANGED = 1.05
+"""Ratio of the highest step rate of the last 15 minutes to the current one, to be shown."""
+
 KWH = 3.6e6
 MUCH = 0.25
 """Minimum share of lost time, as in the alert, for a job to get the severity of the loss."""
@@ -59,7 +64,9 @@ def _pace(job: Job) -> str:
     if (State.IDLE, Cause.REQUESTS) in job.receipt.seconds:
         return "answers requests, in no rhythm"
     if job.step:
-        return f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
+        text = f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
+        most = max(filter(None, job.rates), default=0.0)
+        return f"{text}; {most:.3g} before" if most * job.step >= CHANGED else text
     return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps per second: not known")
 
 
@@ -190,15 +197,16 @@ def running_job(
     ended: Iterable[Receipt],
     snapshot: Snapshot,
     findings: Sequence[FindingStatus],
+    levels: Iterable[Level | None],
     *,
     silent: bool,
 ) -> RunningJob:
-    """Return the status of a running job. `findings` contains the findings of its GPUs. While the
-    driver is `silent`, the state of the job is unknown."""
+    """Return the status of a running job. `findings` are those of its GPUs, and `levels` those of
+    their groups. While the driver is `silent`, the state of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one.text for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))
-    more = Level.CRITICAL if worst else Level.INFO if job.slower else None
+    more = receipt_level(receipt), Level.CRITICAL if worst else Level.INFO if job.slower else None
     words = "; ".join([*(f"its results are in doubt: {t}" for t in doubtful[:1]), sentence(job)])
     return RunningJob(
         id=receipt.id,
@@ -207,7 +215,7 @@ def running_job(
         user=receipt.labels.user or None,
         gpus=tuple(gpu.index for gpu in receipt.gpus),
         name=gpus_named(gpu.index for gpu in receipt.gpus),
-        level=None if silent else worst_level(filter(None, [receipt_level(receipt), more])),
+        level=None if silent else worst_level(filter(None, (*more, *levels))),
         text=UNANSWERED if silent else words,
         do=hang_action(job.hang) if job.hang and not silent else None,
         since=began(snapshot, receipt.lasted),

@@ -148,7 +148,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     uuid: str
     model: str
     lost: bool
-    faulty: bool  # not lost, but with a critical finding
+    faulty: bool  # not lost, but with a fault
     level: Level | None
     state: State | None
     cause: Cause | None
@@ -188,6 +188,7 @@ class PathStatus(Struct, frozen=True, kw_only=True):
     up: bool | None = None  # whether a port has a link or a disk controller works
     level: Level | None = None
     text: str  # `39 of 55 GB/s`, `no link`, `dead`, `not known`
+    why: str | None = None  # the reason for unknown traffic
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
@@ -379,6 +380,7 @@ class Status(Struct, frozen=True, kw_only=True):
     gpus: tuple[GpuStatus, ...]
     divided: str | None  # state shares of all GPUs over ten seconds; null for a single state
     jobs: tuple[RunningJob, ...]
+    unnamed: str | None  # why no job has a name and a user
     ended: tuple[EndedJob, ...]
     paths: tuple[PathStatus, ...]
     path_rows: tuple[PathRow, ...]

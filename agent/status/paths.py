@@ -142,6 +142,7 @@ def path_statuses(
                 up=up,
                 level=Level.WARNING if full else None,
                 text=_text(key.path, moved, up),
+                why=str(bandwidth.unread[key]) if key in bandwidth.unread else None,
             )
         )
     return tuple(found)
@@ -204,10 +205,11 @@ Device = tuple[PathStatus, ...]
 
 
 def path_rows(
-    paths: Sequence[PathStatus], arrays: Mapping[str, str], ailing: Ailing
+    paths: Sequence[PathStatus], samples: SampleStore, ailing: Ailing
 ) -> tuple[PathRow, ...]:
     """Return rows for devices with traffic, busiest first, followed by all other devices. Similar
-    devices share a row. `arrays` maps disks to their arrays."""
+    devices share a row."""
+    arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy: list[Device] = []
     still: defaultdict[str, list[Device]] = defaultdict(list)
@@ -220,10 +222,10 @@ def path_rows(
     alike = groupby(busy, key=lambda ways: _likeness(ways, ailing))
     rows = [_row([*same], arrays, ailing) for _, same in alike]
     for text in filter(still.get, STILL):
-        for path, same in groupby(still[text], key=lambda ways: ways[0].path):
+        for (path, why), same in groupby(still[text], key=lambda w: (w[0].path, w[0].why)):
             names = tuple(ways[0].device for ways in same)
-            name = device_ranges(names, " ")
-            rows.append(PathRow(path=path, name=name, devices=names, moves=False, text=text))
+            name, told = device_ranges(names, " "), f"{text}, {why}" if why else text
+            rows.append(PathRow(path=path, name=name, devices=names, moves=False, text=told))
     return tuple(rows)
 
 
@@ -281,6 +283,7 @@ def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Ailing) -> 
     limited = any(way.limit_bytes_per_second for way in full)
     text = ["full" if limited else "busy" if full else "", f"of {array}" if array else ""]
     text += ["with a fault"] * _ails(first, ailing)
+    text += ["no limit known"] * (not array and first[0].limit_bytes_per_second is None)
     inward, outward = (
         [way for ways in alike for way in ways if (way.direction in INWARD) is side]
         for side in (True, False)
@@ -319,6 +322,7 @@ def path_kinds(
         ratios = [way.ratio for way in ways if way.ratio is not None]
         moved = [way.bytes_per_second for way in ways if way.bytes_per_second is not None]
         full = any(way.level for way in ways)
+        unread = f"not known: {ways[0].why}" if ways[0].why else "not known"
         most = percent(max(ratios)) if ratios else speed(max(moved), path) if moved else ""
         busy = ", nearly always busy" if full and not ratios else ""
         at_work = max(ratios, default=0.0) >= AT_WORK or full
@@ -331,8 +335,8 @@ def path_kinds(
                 title=TITLES.get(path, path),
                 directions=tuple(d for d in DIRECTIONS if d in directions),
                 devices=devices,
-                threshold_ratio=ways[0].threshold_ratio,
-                highest=f"highest {most}{busy}" if most else "not known",
+                threshold_ratio=ways[0].threshold_ratio if ratios else None,
+                highest=f"highest {most}{busy}" if most else unread,
                 rates=rates.get(path),
                 limits=_limits(path, ways),
                 moves=len(devices) <= MANY and (at_work or bool(faults)),

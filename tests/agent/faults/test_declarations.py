@@ -58,6 +58,8 @@ def test_the_form_alone_decides_how_a_value_is_said(
     machine: Any = SimpleNamespace(samples=None)
     monkeypatch.setattr(words, "by_kind", lambda: {"full": fault})
     assert [*map(words.finding_text, fault.findings(machine))] == [f"at {said} of {said}"]
+    with pytest.raises(KeyError, match="percents"):
+        sentence_of(Fault(sentence=("at {full:percents}",), figure="full"))
     assert sentence_of(fault) == f"at {template}"
 
 

@@ -1,12 +1,14 @@
 """The status of simulated machines: the same for all who ask, and sound in its parts."""
 
 import re
+from dataclasses import replace
 
 import msgspec
 import pytest
 
 from agent.diagnosis.advice import ADVICE
 from agent.model import Cause, State
+from agent.status.jobs import sentence
 from agent.status.model import Level
 from tests.support.machine_controls import lose
 from tests.support.statuses import shown
@@ -59,13 +61,14 @@ def test_a_loss_now_comes_before_a_fault_that_can_wait() -> None:
     heat = shown("dgx-a100:throttled+raid-degraded").run(40).status
     assert [len(one.gpus) for one in heat.headline] == [8, 0]
     disk = shown("dgx-1-v100:pages-near+disk-dead", gpus=2).run(70).status
-    assert [one.kind for one in disk.findings][:2] == ["disk_controller", "pages_near"]
+    assert [one.kind for one in disk.findings][:2] == ["disk_controller_alone", "pages_near"]
 
 
 def test_a_path_shows_the_fault_of_its_link() -> None:
     status = shown("dgx-h100:nvlink-errors", gpus=2).run(130).status
     assert {edge.gpu: edge.load for edge in status.links} == {0: "erring", 1: "low"}
     assert [edge.text for edge in status.links] == ["GPU 0, link 1 had errors", None]
+    assert [gpu.faulty for gpu in status.gpus] == [True, False]
     faults = {kind.path: kind.faults for kind in status.path_kinds if kind.faults}
     assert faults == {"nvlink": {"gpu0": Level.WARNING}}
 
@@ -76,3 +79,21 @@ def test_the_gpu_that_others_wait_for_shows_its_own_loss() -> None:
     assert (waiting.cause, late.cause) == (Cause.PEER, Cause.HOST_THREAD)
     assert {gpu.do for gpu in status.gpus} == {ADVICE[State.STARVED, Cause.HOST_THREAD]}
     assert late.gpus == (1,)
+    assert [job.level for job in status.jobs] == [Level.WARNING]
+
+
+def test_a_job_that_was_faster_says_its_speed_before() -> None:
+    job = shown("dgx-h100:training", gpus=2).run(30).board.source.jobs().running[0]
+    now = "2 steps/s (0.5 s each)"
+    for rates, said in (((None, 4.0, 2.0), f"{now}; 4 before"), ((2.05, 2.0), now), ((), now)):
+        assert sentence(replace(job, step=0.5, rates=rates)) == said
+
+
+def test_a_port_that_flaps_says_whether_it_is_down_now() -> None:
+    machine = shown("dgx-a100:training", gpus=2)
+    texts = []
+    for scenario in ("training+infiniband-flapping", "training"):
+        machine.bench.machine.set_scenario(scenario)
+        found = machine.run(70).status.findings
+        texts += [one.text.endswith(", down now") for one in found if one.kind == "port_flapping"]
+    assert texts == [True, False]
