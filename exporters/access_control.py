@@ -12,16 +12,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from ipaddress import IPv6Address, IPv6Network
-from weakref import WeakValueDictionary
 
 from aiohttp import BasicAuth, hdrs, web
 from aiohttp.typedefs import Handler
 
 from agent.config.configuration import ConfigError
 from agent.ranges import is_loopback
-
-PAUSE = 0.25
-"""Seconds that a client must wait after a wrong password, which allows 4 guesses per second."""
 
 PASSWORD_BYTES = 72
 """Number of bytes at the beginning of a password that bcrypt uses."""
@@ -48,23 +44,18 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes. Guessing passwords costs the agent little CPU time
-    and does not block other clients: each client can have only one check in progress, and must wait
-    after a wrong password. Correct passwords are cached as digests with a process secret."""
+    """Checks passwords against bcrypt hashes, one at a time and on a separate thread. Correct
+    passwords are cached as digests with a process secret, so guesses do not delay their owners."""
 
-    def __init__(self, pause: float = PAUSE) -> None:
-        self.checks = 0  # number of bcrypt checks so far
-        self._pause = pause
+    def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
         self._users: Mapping[str, str] = {}
         self._right: dict[str, bytes] = {}  # digests by user
         self._unmatched = ""
-        self._turns = WeakValueDictionary[str, asyncio.Lock]()  # by client, during checks
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
 
-    async def check(self, users: Mapping[str, str], user: str, password: str, client: str) -> bool:
-        """Return whether the password of the user is correct. Cached passwords are accepted without
-        a delay."""
+    async def check(self, users: Mapping[str, str], user: str, password: str) -> bool:
+        """Return whether the password of the user is correct."""
         if users is not self._users:
             self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
         stored = users.get(user, self._unmatched)
@@ -72,17 +63,12 @@ class Passwords:
         digest = blake2b(text, key=self._secret).digest()
         if self._right.get(user) == digest:
             return True
-        async with self._turns.setdefault(client, asyncio.Lock()):
-            if self._right.get(user) == digest:  # verified in another request meanwhile
-                return True
-            self.checks += 1
-            loop = asyncio.get_running_loop()
-            matched = await loop.run_in_executor(self._thread, matches, password, stored)
-            if matched and user in users:
-                self._right[user] = digest
-                return True
-            await asyncio.sleep(self._pause)
-            return False
+        loop = asyncio.get_running_loop()
+        matched = await loop.run_in_executor(self._thread, matches, password, stored)
+        if matched and user in users:
+            self._right[user] = digest
+            return True
+        return False
 
 
 def matches(password: str, stored: str) -> bool:
@@ -162,8 +148,7 @@ class AccessControl:
                 )
             except ValueError:
                 return refused(401, "User and password are needed.", CHALLENGE)
-            client = client_of((request.get_extra_info("peername") or [""])[0])
-            if not await self._passwords.check(users, given.login, given.password, client):
+            if not await self._passwords.check(users, given.login, given.password):
                 return refused(401, "User and password do not match.", CHALLENGE)
         return await handler(request)
 
