@@ -6,20 +6,47 @@ import shlex
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 
 from agent.cli.options import SECTIONS
-from agent.config.configuration import ConfigError, load
+from agent.config.configuration import ConfigError, keys_of, load
 from agent.config.decoding import Mismatch, decode
+from agent.config.settings import Settings
 from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from exporters.settings import HttpConfig, parse_listen
-from tests.support.configuration import KEYS, LISTS, value_of
 from tests.support.repository import DEPLOY
+
+
+def written(kind: Any) -> type:
+    """The type of a key's value in the file."""
+    if type(None) in get_args(kind):
+        return written(get_args(kind)[0])
+    if get_origin(kind) is Annotated:
+        return written(get_args(kind)[0])
+    if get_origin(kind) in (Literal, re.Pattern):
+        return str
+    assert isinstance(kind, type)
+    return kind
+
+
+TYPES = {key: field.type for key, (_, field) in keys_of(SECTIONS).items()}
+LISTS = {key for key, kind in TYPES.items() if get_origin(kind) in (tuple, dict)}
+"""Every key that holds several values, which only a file can give."""
+KEYS = {key: written(kind) for key, kind in TYPES.items() if key not in LISTS}
+"""Every key that holds one value."""
+
+
+def value_of(settings: Settings, key: str) -> Any:
+    """Return the value of a key; of an expression its text."""
+    section, field = keys_of(SECTIONS)[key]
+    value = getattr(settings[section], field.name)
+    return value.pattern if isinstance(value, re.Pattern) else value
+
 
 CASES = tomllib.loads(Path(__file__).with_name("configuration.toml").read_text("utf-8"))
 
