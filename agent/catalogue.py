@@ -1,5 +1,4 @@
-"""All metrics of the agent, by name. Each metric is declared once, next to the code that reads
-it."""
+"""All metrics, by name. Each metric is declared once, next to the code that reads it."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -74,7 +74,7 @@ class Clock(Protocol):
         """Return the wall-clock time in seconds since the epoch, which may jump."""
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for `seconds` on this clock."""
+        """Sleep for `seconds` seconds on this clock."""
 
     def meter(self) -> tuple[float, float]:
         """Return elapsed wall-clock seconds and CPU seconds of this thread, for measurements."""

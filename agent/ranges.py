@@ -1,5 +1,4 @@
-"""Ranges of possible metric values (values outside are driver errors), ranges of indices, and
-addresses."""
+"""Ranges of possible metric values (others are driver errors), ranges of indices, and addresses."""
 
 import re
 import sys

@@ -248,8 +248,8 @@ class SampleStore:
         return value
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
-        """Return the values in the last `seconds`, latest first. If all values are older, return
-        only the latest."""
+        """Return the values in the last `seconds` seconds, latest first. If all values are older,
+        return only the latest."""
         found = self._find(metric, labels)
         values: list[float] = []
         for kept in reversed(found[0]) if found else ():
@@ -261,7 +261,7 @@ class SampleStore:
         return values
 
     def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return the mean of a gauge over the last `seconds`, or None if it is absent."""
+        """Return a gauge's mean over the last `seconds` seconds, or None if the gauge is absent."""
         known = (metric.name, labels, seconds)
         if known in self._means:
             return self._means[known]
@@ -280,9 +280,9 @@ class SampleStore:
         return mean
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return the increase of a counter per second over the last `seconds`, or between the last
-        two readings if they are further apart. Return None if there are fewer than two readings, or
-        if the counter has decreased."""
+        """Return the increase of a counter per second over the last `seconds` seconds, or between
+        the last two readings if they are further apart. Return None if there are fewer than two
+        readings, or if the counter has decreased."""
         known = (metric.name, labels, seconds)
         if known not in self._rates:
             found = self._find(metric, labels)
@@ -299,7 +299,7 @@ class SampleStore:
 
 
 def _growth(read: _Read, place: int, series: tuple[str, Labels], seconds: float) -> float | None:
-    """Return the increase of a series per second over the last `seconds` of readings."""
+    """Return the increase of a series per second over the last `seconds` seconds of readings."""
     at, _, _, values, shape, _ = read[-1]
     first = None
     for kept in islice(reversed(read), 1, None):

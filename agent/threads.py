@@ -44,8 +44,8 @@ def _run(done: Future[T], work: Callable[[], T]) -> None:
 
 
 def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
-    """Return the result of work on files, or raise its exception. After `seconds`, raise
-    TimeoutError and abandon the thread."""
+    """Return the result of work on files, or raise the exception that the work raised. If the work
+    takes longer than `seconds` seconds, raise TimeoutError and abandon the thread."""
     done = on_a_thread("files", work)
     try:
         return done.result(seconds)

@@ -160,8 +160,7 @@ class DcgmExposition(Exposition):
         ).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
-        """Yield the lines of a field for each of its names. MIG instances have two additional
-        labels."""
+        """Yield the lines of a field for each name. MIG instances have two additional labels."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
         found = []

@@ -57,7 +57,7 @@ class FleetServer:
         self._runner = web.AppRunner(self.app, access_log=None)
 
     async def start(self, host: str) -> None:
-        """Listen on the address of the fleet and on all node addresses. Raises OSError."""
+        """Listen on the addresses of the fleet and its nodes. Raise OSError if listening fails."""
         await self._runner.setup()
         for address in (host, *self.nodes):
             listening = socket.create_server((address, self._port))

@@ -17,7 +17,8 @@ Families = Mapping[str, list[Sample]]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT` or `[IPV6]:PORT`. Host "" stands for all addresses. Raises ValueError."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`. Host "" means all addresses. Raise ValueError if the
+    string is invalid."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)

@@ -57,8 +57,8 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
     """Return the configuration in a file, and the guards that the file configures or explicitly
-    disables with `{}`. Raise ConfigError, which never contains the possibly secret contents of the
-    file. Certificates are not checked here."""
+    disables with `{}`. Raise ConfigError if the file is invalid. The message never contains the
+    possibly secret contents of the file. Certificates are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
@@ -87,7 +87,8 @@ def check_keys(root: Any) -> None:
 
 
 def context_of(certificate: str, key: str, *, least: str = "TLS12") -> "SSLContext":
-    """Return a TLS server context for a certificate file and a key file. Raise ConfigError."""
+    """Return a TLS server context for a certificate file and a key file. Raise ConfigError if the
+    files cannot be read or do not match."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -141,8 +142,8 @@ class Web:
 
 
 def load(path: str) -> Web:
-    """Load the file and its certificates. Raise ConfigError on failure. Without a path, the result
-    is plain HTTP without users."""
+    """Load the file and its certificates. Raise ConfigError if one of them is invalid. Without a
+    path, the result is plain HTTP without users."""
     if not path:
         return Web()
     files = {path: content(path)}
@@ -166,7 +167,7 @@ def check_guards(web: Web, before: Web) -> None:
 
 
 def content(file: str) -> bytes:
-    """Return the contents of a file. Raises ConfigError."""
+    """Return the contents of a file. Raise ConfigError if the file cannot be read."""
     try:
         return Path(file).read_bytes()
     except (OSError, ValueError) as error:  # a NUL or an incomplete character in the path
@@ -181,7 +182,8 @@ class WebFile:
     """
 
     def __init__(self, path: str = "") -> None:
-        """Raise ConfigError on failure, because at startup no earlier configuration exists."""
+        """Raise ConfigError if the file is invalid, because no earlier configuration exists at
+        startup."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:

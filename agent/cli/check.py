@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def without_answer(why: str, seconds: float) -> Answer:
     """Return the result for a child process that failed with the error `why`. If `why` is empty,
-    the process did not respond within `seconds`."""
+    the process did not respond within `seconds` seconds."""
     if why:  # a bug in this program is not a fault of the node and must not drain it
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"

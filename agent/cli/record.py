@@ -58,7 +58,7 @@ def stop_once(*_: object) -> None:
 
 
 async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
-    """Run the poller for `seconds` of the agent's clock, or until the recording is full."""
+    """Run the poller for `seconds` seconds of the agent's clock, or until the recording is full."""
     ticking = asyncio.create_task(agent.poller.run())
     end = clock.monotonic() + seconds
     while (left := end - clock.monotonic()) > 0 and not full():

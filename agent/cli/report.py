@@ -74,7 +74,7 @@ POINTS = ".1%"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Query the report, and then print it or write it to a file."""
+    """Query the data for the report, and then print the report or write it to a file."""
     settings = settings_of(arguments)
     if arguments.by == "cluster" and not arguments.prometheus:
         raise BadInput("--by cluster needs --prometheus: an agent knows its own node alone")

@@ -207,8 +207,7 @@ class Screen:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Switch to the alternate screen and to unbuffered input. Restore the terminal at the
-        end."""
+        """Switch to the alternate screen and unbuffered input. Restore the terminal at the end."""
         if not self.whole:
             yield
             return

@@ -43,11 +43,9 @@ def check_target(path: Path) -> os.stat_result | None:
 
 
 def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
-    """Write `content` to `path`, and create parent directories if `make` is true. On failure, the
-    file is unchanged. Symbolic links are rejected, so that their targets are never written.
-
-    Raises BadInput with a message.
-    """
+    """Write `content` to `path`, and create parent directories if `make` is true. Symbolic links
+    are rejected, so that their targets are never written. If writing fails, raise BadInput and
+    leave the file unchanged."""
     with _beside(path, make=make) as (_, beside, file):
         file.write(content)
         file.flush()

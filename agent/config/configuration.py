@@ -40,10 +40,8 @@ def load(
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
     """Return the settings from a file (if any), the environment, and flags (unless None), each of
-    which overrides the previous ones.
-
-    Raises ConfigError with a message that contains the origin, the key, and the expected value.
-    """
+    which overrides the previous ones. Raise ConfigError if a setting is invalid. The message
+    contains the origin, the key, and the expected value."""
     keys = keys_of(sections)
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
@@ -154,7 +152,7 @@ def _in_environment(
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the contents of a TOML file. Raises ConfigError."""
+    """Return the contents of a TOML file. Raise ConfigError if it cannot be read or parsed."""
     try:
         text = in_time(path.read_bytes).decode("utf-8-sig")
         content = tomllib.loads(text)

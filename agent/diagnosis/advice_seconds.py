@@ -29,7 +29,7 @@ class AdviceSeconds:
     _came: float | None = None  # when the current processes appeared
 
     def take(self, e: Evidence, split: TimeSplit, seconds: float) -> None:
-        """Add a tick that lasted `seconds`."""
+        """Add a tick with a duration of `seconds` seconds."""
         if e.history.came != self._came:
             self._came = e.history.came
             self.lost.clear()

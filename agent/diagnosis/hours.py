@@ -36,8 +36,8 @@ NAMES = ("job_id", "user", "partition", "account")
 
 class HourRow(msgspec.Struct):
     """GPU-seconds of a job by `state/cause`, joules in total and by `state/cause`, and equivalent
-    seconds at peak tensor throughput, if known. The names are empty without a job, and for jobs
-    that share a GPU in unknown proportions."""
+    seconds at peak tensor throughput, if known. The job and owner fields are empty for time that
+    belongs to no job, and for jobs that share a GPU in unknown proportions."""
 
     job_id: str = ""
     user: str = ""

@@ -167,8 +167,9 @@ def awaited(e: Evidence) -> Evidence | None:
 
 
 def _works(e: Evidence) -> float:
-    """Return the share of time in which a GPU computes, or in which its launching threads run for
-    longer than that or wait for files. Collectives that spin for a peer do not count."""
+    """Return the share of time in which a GPU computes, plus any additional time in which its
+    launching threads run or wait for files. Collectives that spin while they wait for a peer do not
+    count."""
     ran = max(0.0, (e.host.launching or 0.0) - e.second.activity)
     return min(1.0, e.second.activity - e.by_links.waiting + ran + _blocked(e))
 
@@ -364,7 +365,7 @@ as many (1.3 times for a CUDA graph node)."""
 
 RECEIVED_BY_COPY = 16.0
 """Number of bytes that the GPU receives per byte sent while data is copied to the GPU (1,122 MB/s
-for 70 MB/s and 1,254 MB/s for 78 MB/s, on H100)."""
+for 70 MB/s and 1,254 MB/s for 78 MB/s, on an H100)."""
 
 LEAST_RECEIVED = 3.0
 """Minimum ratio of bytes received to bytes sent. If the ratio is lower, data is being copied from
@@ -392,7 +393,7 @@ def launch_rate(e: Evidence) -> float | None:
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
-    """Return the share of a second that launching adds to the GPU's activity. `inactive` is the
-    inactive share of the second."""
+    """Return the share of a second that kernel launches add to the GPU's activity. `inactive` is
+    the inactive share of the second."""
     rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

@@ -54,7 +54,7 @@ class SecondsByState:
     _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
-        """Count a tick that lasted `seconds` and ended at `now`."""
+        """Count a tick that lasted `seconds` seconds and ended at `now`."""
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
@@ -73,7 +73,7 @@ class SecondsByState:
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
-        """Count the `seconds` before `now` as unobserved, and clear the leader."""
+        """Count the `seconds` seconds before `now` as unobserved, and clear the leader."""
         self.unobserved += seconds
         self.shares = {}
         self._forget(now - seconds)

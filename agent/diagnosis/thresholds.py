@@ -1,4 +1,5 @@
-"""Configurable thresholds of verdicts. A threshold for a single file is defined in that file."""
+"""Configurable thresholds for verdicts. A threshold that only one module uses is defined in that
+module."""
 
 from typing import Annotated
 

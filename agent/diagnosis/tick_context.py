@@ -38,7 +38,7 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """State of a GPU over longer periods than the window."""
+    """State of a GPU over periods longer than the window."""
 
     idle_for: float = 0.0  # seconds for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # seconds of only spinning, or of idling with its processes at rest

@@ -71,7 +71,8 @@ class HiddenBy(NamedTuple):
 
     @classmethod
     def parsed(cls, text: str) -> "HiddenBy":
-        """Parse, for example, `DgxGpuXid{severity="critical"} on (uuid) only {xid="48"}`."""
+        """Parse an expression such as `DgxGpuXid{severity="critical"} on (uuid) only
+        {xid="48"}`."""
         found = HIDING.fullmatch(text)
         assert found, text
         alert, having, same, only = (part or "" for part in found.groups())

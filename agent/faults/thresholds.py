@@ -165,8 +165,8 @@ class AlertPatches(Section, frozen=True):
 
 
 class RuleParameters(NamedTuple):
-    """Thresholds, and the factor by which every range and `for` is multiplied: 1 for users, and
-    less for a stack that is tested with a faster clock."""
+    """Thresholds, and the factor by which every range and `for` is multiplied: 1 in production, and
+    less than 1 for a test stack with a faster clock."""
 
     thresholds: AlertThresholds
     scale: float = 1.0

@@ -76,7 +76,8 @@ class NvmlDevice:
             raise self._in_mig(absent) from absent
 
     def memory(self, handle: Any) -> Any:
-        """Return the memory in bytes of this GPU or one of its MIG devices. Raises Absent."""
+        """Return the memory in bytes of this GPU or one of its MIG devices. Raise Absent if the
+        call fails or the values are impossible."""
         call = "nvmlDeviceGetMemoryInfo"
         try:
             info = self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
@@ -148,7 +149,7 @@ class NvmlDevice:
 
     def link_state(self, link: int) -> float:
         """Return the state of an NVLink: 0 is down, 1 is up, 2 is sleeping, and 3 is up with
-        traffic disabled. Raises Absent."""
+        traffic disabled. Raise Absent if the driver reports no valid state."""
         return checked(self.get("NvLinkState", link), LINK_STATES, "nvmlDeviceGetNvLinkState")
 
     def links(self) -> tuple[int, ...]:

@@ -20,21 +20,22 @@ READ_BYTES = 65_536  # Bytes per read call for longer files
 
 
 class FileTree(Protocol):
-    """Interface to the file system that sources read. Paths are absolute, as on a real machine."""
+    """Interface to the file system that sources read. Paths are absolute, as on a real machine. All
+    methods raise OSError if a path cannot be read."""
 
     def read(self, path: str) -> str:
-        """Return the contents of a file. Raises OSError."""
+        """Return the contents of a file."""
 
     def reread(self, path: str) -> str:
         """Return the contents of a /proc file that is read every second. The file may be kept open
-        as long as it exists. Raises OSError."""
+        as long as it exists."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
-        """Return the sorted names of the entries in a directory. Raises OSError."""
+        """Return the sorted names of the entries in a directory."""
 
     def link(self, path: str) -> str:
-        """Return the target of a symbolic link. Raises OSError."""
+        """Return the target of a symbolic link."""
 
 
 class RealFiles:
@@ -91,7 +92,7 @@ def absent_from(error: OSError, path: str) -> Absent:
 
 
 def read_text(files: FileTree, path: str) -> str:
-    """Return the stripped contents of a file. Raises Absent."""
+    """Return the stripped contents of a file. Raise Absent if the file cannot be read."""
     try:
         return files.read(path).strip()
     except OSError as error:
@@ -107,7 +108,7 @@ def text_or_nothing(files: FileTree, path: str) -> str:
 
 
 def read_int(files: FileTree, path: str) -> int:
-    """Return the integer in a file. Raises Absent."""
+    """Return the integer in a file. Raise Absent if there is no readable 64-bit integer."""
     text = read_text(files, path)
     try:
         value = int(text, 0)

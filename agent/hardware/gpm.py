@@ -71,15 +71,15 @@ IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
 
 
 class Measurement(NamedTuple):
-    """GPM means over the `seconds` before time `at` (monotonic). The caller checks each value
-    against the range of its metric. Metrics that GPM did not report are missing."""
+    """GPM means over the `seconds` seconds before time `at` (monotonic). The caller checks each
+    value against the range of its metric. Metrics that GPM did not report are missing."""
 
     at: float
     seconds: float
     values: dict[GpmId, float]
 
     def value(self, metric: GpmId) -> float:
-        """Return a mean in the unit that GPM uses. Raises Absent."""
+        """Return a mean in the unit that GPM uses. Raise Absent if GPM reported no valid value."""
         try:
             return self.values[metric]
         except KeyError:
@@ -140,7 +140,8 @@ class Gpm:
 
     def measurement(self) -> Measurement | None:
         """Return the measurement of this tick, which covers the time since the last measurement and
-        is shared by all sources. Return None if too little time has passed. Raises Absent."""
+        is shared by all sources. Return None if too little time has passed. Raise Absent if the
+        measurement failed."""
         now = self._now()
         if now - self._tried < SAME_TICK:
             if self._failure is not None:
@@ -178,7 +179,7 @@ class Gpm:
 
     def window(self) -> tuple[float, ...] | None:
         """Return the graphics, SM, and DRAM activity (0-1) since the latest measurement, with NaN
-        for unknown values. Return None if too little time has passed. Raises Absent."""
+        for unknown values. Return None if too little time has passed. Raise Absent if GPM fails."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

@@ -43,7 +43,7 @@ class KernelLog(Protocol):
     """Interface for reading new lines of the kernel log, for a single reader."""
 
     def lines(self) -> Sequence[LogLine]:
-        """Return the lines that were added since the last call. Raises Absent."""
+        """Return the lines added since the last call. Raise Absent if the log cannot be read."""
 
 
 class NoKernelLog:
@@ -211,8 +211,7 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the error reported in a line, or None if there is no error or the error was
-    injected."""
+    """Return the error reported in a line, or None if there is none or it was injected."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LINE_LETTERS]

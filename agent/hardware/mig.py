@@ -28,7 +28,7 @@ class MigDevice(NamedTuple):
 
 def devices(device: NvmlDevice) -> list[MigDevice]:
     """Return the current MIG devices in order of index, excluding devices with invalid IDs or
-    UUIDs. Raises Absent."""
+    UUIDs. Raise Absent if the GPU is lost or the driver is unavailable."""
     found, count = [], device.get("MaxMigDeviceCount")
     for place in range(count if isinstance(count, int) and 0 <= count <= MOST_MIG else MOST_MIG):
         try:
@@ -59,7 +59,8 @@ class GpuProcess(NamedTuple):
 
 def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
     """Return the processes of a GPU or MIG device without duplicates: compute processes, followed
-    by graphics processes if the driver lists them. Raises Absent."""
+    by graphics processes if the driver lists them. Raise Absent if the compute processes cannot be
+    listed, the GPU is lost, or the driver is unavailable."""
     found = {one.pid: (one, True) for one in _listed(device, handle, "Compute")}
     drawing = unless_final(lambda: _listed(device, handle, "Graphics"), list[Any]())
     for one in drawing:

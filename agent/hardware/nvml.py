@@ -46,7 +46,7 @@ def unless_final(ask: Callable[[], T], otherwise: T) -> T:
 
 
 def number(value: object, what: str) -> float:
-    """Return an NVML value as a float. Raises Absent(implausible) if it is not a number."""
+    """Return an NVML value as a float. Raise Absent(implausible) if the value is not a number."""
     if value in ALL_ONES:
         raise Absent(Reason.IMPLAUSIBLE, f"{what} is all ones")
     return checked(value, ANY, what)
@@ -99,7 +99,8 @@ class Nvml:
             return ""
 
     def connect(self) -> None:
-        """Initialize NVML and read its versions. Raises Absent(no_driver) or Absent(crashed)."""
+        """Initialize NVML and read its versions. If a call fails, raise Absent(crashed) after a
+        crash, and otherwise Absent(no_driver)."""
         try:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
@@ -156,7 +157,7 @@ class TriedInit:
         self._pause = FIRST_PAUSE
 
     def __call__(self) -> None:
-        """Initialize NVML. Raises Absent(crashed)."""
+        """Initialize NVML. Raise Absent(crashed) if the initialization crashed a child process."""
         if self._survived:
             self._init()
             return

@@ -67,7 +67,8 @@ class Stat(NamedTuple):
 
 def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
     """Return the contents of /proc/PID/stat, or of /proc/PID/task/TID/stat for a thread. If `again`
-    is true, the file may be kept open for later reads. Raises OSError."""
+    is true, the file may be kept open for later reads. Raise OSError if the process has exited or
+    the file cannot be read."""
     path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
     text = files.reread(path) if again else files.read(path)
     head, _, tail = text.rpartition(")")  # the name may contain any character
@@ -137,9 +138,9 @@ def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
 
 
 def bytes_moved(files: FileTree, pid: int) -> int | None:
-    """Return the number of bytes that a process has read and written on any file or device, from
-    /proc/PID/io. Return None if the file cannot be read, for example for another user's process.
-    """
+    """Return the number of bytes that a process has read from and written to files and devices,
+    from /proc/PID/io. Return None if the file cannot be read, for example for another user's
+    process."""
     words = text_or_nothing(files, f"/proc/{pid}/io").split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     counts = [whole(found.get(name, "")) for name in ("rchar:", "wchar:")]

@@ -140,7 +140,7 @@ class SlurmNodes(msgspec.Struct):
 
 
 def all_nodes() -> list[SlurmNode]:
-    """Return all nodes of the cluster. Raises OSError without JSON support (before Slurm 23.02)."""
+    """Return all nodes of the cluster. Raise OSError if Slurm lacks JSON support (before 23.02)."""
     answer = _run_command("scontrol", "--json", "--all", "show", "nodes")
     try:
         return msgspec.json.decode(answer, type=SlurmNodes).nodes
@@ -190,8 +190,7 @@ def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 
 def _request() -> bytes:
-    """Return the complete request: an HTTP POST, a window for the longest response, and an empty
-    message."""
+    """Return the request: an HTTP POST, a window for the longest response, and an empty message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
         headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # without indexing
@@ -206,7 +205,7 @@ def _request() -> bytes:
 
 
 def _message(connection: socket.socket) -> bytes:
-    """Return the only message in the response. Raises OSError if there is none."""
+    """Return the only message in the response. Raise OSError if the response is empty."""
     content = bytearray()
     with connection.makefile("rb") as incoming:
         while True:

@@ -133,8 +133,8 @@ RANGE = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?", re.ASCII)
 
 
 def padded(text: str) -> list[str]:
-    """Return the numbers in a list such as `9,010-011`, padded to the width of the first number of
-    the range. Raise Absent if the list is invalid or has more than MOST_NAMES numbers."""
+    """Return the numbers in a list such as `9,010-011`. Each number is padded to the width of the
+    first number in its range. Raise Absent if the list is invalid or longer than MOST_NAMES."""
     found: list[str] = []
     for part in filter(None, text.split(",")):
         match = RANGE.fullmatch(part)
@@ -196,8 +196,7 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
 
 
 def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """Return the UUIDs of the GPUs at `places` in Slurm's order. Raise Absent if a place is
-    unknown."""
+    """Return the UUIDs of GPUs at `places` in Slurm's order. Raise Absent if a place is unknown."""
     try:
         return frozenset(minors[order[place]] for place in places)
     except (IndexError, KeyError) as error:

@@ -148,7 +148,7 @@ class ProcessTable:
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
-        """Run look-ups, and name the processes whose look-up has finished. Return whether any
+        """Run lookups, and name the processes whose lookups have finished. Return whether any
         process was named."""
         running = sum(one.begun and not one.over.is_set() for one in self._look_ups.values())
         waiting = [one for one in self._look_ups.values() if not one.begun]

@@ -182,7 +182,7 @@ class _Process:
 
 
 class ProcessTimes:
-    """Reads GPU processes. Each process is read once per read, even if it uses several GPUs."""
+    """Reads the run times of GPU processes, each once per cycle, even if it uses several GPUs."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -373,8 +373,9 @@ class ProcessTimes:
         return _Listing(elapsed, names, seconds)
 
     def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
-        """Return the seconds for which a thread ran and waited for a core. If the kernel lacks
-        schedstat, return its CPU time in 10 ms ticks and 0. Raise OSError."""
+        """Return the number of seconds for which a thread ran, and the number for which it waited
+        for a core. If the kernel lacks schedstat, return the CPU time in 10 ms ticks and 0. Raise
+        OSError if the thread's statistics cannot be read."""
         try:
             text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()
             return int(text[0]) / 1e9, int(text[1]) / 1e9

@@ -43,7 +43,7 @@ class JobSpeed:
         return 1 / median(self._first_hour) if known else None
 
     def take(self, now: float, seconds: float, step: float | None) -> None:
-        """Add `seconds` that end at `now`, with their step time, or None without a rhythm."""
+        """Add a period of `seconds` seconds that ends at `now`, and its step time, if known."""
         if step:
             self._first = now if self._first is None else self._first
             self._seen, self._steps = self._seen + seconds, self._steps + seconds / step

@@ -1,5 +1,4 @@
-"""Expected number of GPUs in a machine, which is the configured number or the maximum that has ever
-been seen."""
+"""Expected number of GPUs in a machine: the configured number, or the maximum ever seen."""
 
 import logging
 from concurrent.futures import Future

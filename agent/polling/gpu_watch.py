@@ -63,7 +63,8 @@ class GpuWatch:
         self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """Run a turn. If a thread is left with a GPU, it stays until the GPU responds promptly."""
+        """Run one iteration of the polling loop. If a GPU hangs and another thread takes over the
+        other GPUs, this thread stays with the GPU until it responds promptly."""
         try:
             self._turn(emit)
         except Left as left:

@@ -1,4 +1,5 @@
-"""Reads: units that are scheduled and timed, and whose failures do not affect other reads."""
+"""Reads: units of work that are scheduled and timed individually, and whose failures do not affect
+other reads."""
 
 import threading
 from collections import Counter

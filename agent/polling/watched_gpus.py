@@ -24,7 +24,7 @@ BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
 
 
 def count_of(nvml: Nvml) -> int:
-    """Return the number of GPUs that the driver lists. Raises Absent."""
+    """Return the number of GPUs that the driver lists. Raise Absent if the number is unknown."""
     count = nvml.call("nvmlDeviceGetCount")
     if not isinstance(count, int) or not 0 <= count <= MOST_GPUS:
         raise Absent(Reason.UNKNOWN, f"nvmlDeviceGetCount says {count!r:.60}")
@@ -88,8 +88,8 @@ class WatchedGpus:
     """Reads of GPUs that do not respond and whose data has expired, and their last run times."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Query every GPU, or continue the query of another thread. A GPU whose supported queries
-        are unchanged keeps its reads. Raise Left."""
+        """Query every GPU, or continue another thread's query. A GPU whose supported queries are
+        unchanged keeps its reads. Raise Left if this thread has to stay with a GPU that hangs."""
         if self.round is None:
             count = self.threads.gpus = count_of(nvml)
             self.round = QueryRound(count, list(range(count)))
@@ -252,8 +252,9 @@ class WatchedGpus:
                 gpu.device.close()
 
     def must_be_queried(self) -> bool:
-        """Return whether two checks in a row found a GPU with changes of supported queries, because
-        its MIG mode changed or its first query was temporarily refused. Raise Left."""
+        """Return whether this check and the previous one both found a GPU whose supported queries
+        may have changed, because its MIG mode changed or its first query was temporarily refused.
+        Raise Left if this thread has to stay with a GPU that hangs."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):

@@ -49,8 +49,7 @@ UNTAPED = {
     "nvmlDeviceGetGpuFabricInfo": "the fabric, with the UUID of its cluster",
     "nvmlEventSetCreate": "events, which no one asks for",
 }
-"""Functions that are not recorded. During recording and replay, the library seems to lack these
-functions."""
+"""Functions that are not recorded. During recording and replay, the library seems to lack them."""
 
 MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
 """Member of NVML's value union, by value type."""

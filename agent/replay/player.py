@@ -94,8 +94,8 @@ def begins(path: Path) -> bool:
 
 
 class Tape:
-    """A recording with a length of `seconds`: series of responses by section and query, and sample
-    buffers by query. Raise TapeError if the file cannot be replayed."""
+    """A recording with a length of `seconds` seconds: series of responses by section and query, and
+    sample buffers by query. Raise TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = path

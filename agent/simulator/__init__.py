@@ -23,7 +23,7 @@ FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
 
 
 class SimulationError(BadInput):
-    """Raised for a machine that cannot exist. The message is a sentence for the user."""
+    """Raised for an impossible machine. The message is a complete sentence shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,7 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return the scenario at clock time `at` (s). In a tour, the result includes the next
-        scenario."""
+        """Return the scenario at clock time `at` (s) and, in a tour, the next scenario."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 
@@ -61,7 +60,7 @@ def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
 
 
 def parse(spec: str) -> Simulation:
-    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if it cannot be simulated."""
+    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError for an impossible machine."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
     if name not in models.ALL:

@@ -84,8 +84,7 @@ MOST_LINKS = 18
 
 
 class Question(NamedTuple):
-    """The GPU model, driver, and MIG mode, which determine whether a function or field is
-    supported."""
+    """The GPU model, driver, and MIG mode, which determine the supported functions and fields."""
 
     model: GpuModel
     driver: Driver

@@ -1,5 +1,4 @@
-"""A simulated GPU. Its work determines its state, and its state determines its counters and sample
-buffers."""
+"""A simulated GPU. Its work determines its state, which determines counters and sample buffers."""
 
 import math
 import uuid

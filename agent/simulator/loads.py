@@ -84,7 +84,7 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of each GPU, of the GPUs' job, and of the host, and the duration in `seconds`. The
+    """The work of each GPU, of the GPUs' job, and of the host, and the duration in seconds. The
     last GPU in the list also stands for all GPUs with a higher index."""
 
     works: tuple[GpuWork, ...]

@@ -116,7 +116,8 @@ class SimulatedNvml:
         self._users -= 1
 
     def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
-        """Check all conditions that do not depend on the GPU model, and raise NVML errors."""
+        """Check all conditions that do not depend on the GPU model, and raise an NVML error if one
+        is not met."""
         self.machine.advance()
         if self.machine.driver.numbers < since:
             refuse(driver.FUNCTION_NOT_FOUND)

@@ -79,7 +79,8 @@ class ActivityFromGpm:
 
     def _mean_clock(self) -> float:
         """Return the SM clock as a fraction of its maximum. The clock is the mean of the last two
-        readings, because GPM measures the time between the two. Raises Absent."""
+        readings, because GPM measures the time between the two. Raise Absent if a clock is
+        unknown."""
         before, self._clock = self._clock, None
         if not self._highest:
             self._highest = self.gpu.device.number("MaxClockInfo", SM_CLOCK)

@@ -51,8 +51,7 @@ THROTTLES = (
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """Return the mask of current throttle reasons. In older drivers, the function has a different
-    name."""
+    """Return the mask of current throttle reasons. Older drivers name the function differently."""
     try:
         mask = device.number("CurrentClocksEventReasons")
     except Absent as absent:

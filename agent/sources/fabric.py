@@ -60,7 +60,8 @@ def health(mask: int, summary: int) -> dict[str, bool]:
 
 
 def _asked(device: NvmlDevice) -> Any:
-    """Return the fabric info in the latest version that the driver supports. Raises Absent."""
+    """Return the fabric info in the latest version that the driver supports. Raise Absent if no
+    version can be read."""
     refusal = Absent(Reason.DRIVER, "nvmlDeviceGetGpuFabricInfo: not in this library")
     for call, structure in ANSWERS:
         try:

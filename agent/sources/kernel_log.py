@@ -23,8 +23,8 @@ BURST = 60.0  # Seconds for which repeated errors of a switch with the same code
 
 @dataclass(slots=True)
 class KernelLogRead:
-    """Reads new lines of the kernel log in every tick. `xid` is called with each GPU error, and
-    `answers` is called with whether the log can be read."""
+    """Reads new lines of the kernel log on every tick. `xid` is called for each GPU error, and
+    `answers` is called with True if the log can be read, and otherwise with False."""
 
     kernel_log: KernelLog
     xid: Callable[[KernelXid], None]

@@ -65,8 +65,7 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> GpuRows:
-    """Return a row for each fan, or a single row if the driver does not report the number of
-    fans."""
+    """Return a row for each fan, or a single row if their number is unknown."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))

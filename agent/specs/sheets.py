@@ -64,13 +64,12 @@ class SpecValue(Struct, frozen=True):
 
     @property
     def base(self) -> float:
-        """The value in base units: bytes, bytes per second, or watts. Prefixes of sizes are
-        decimal."""
+        """The value in base units: bytes, bytes per second, or watts. Size prefixes are decimal."""
         return self.value * UNITS.get(self.unit, 1.0)
 
 
 class Names(Struct, frozen=True):
-    """Names of a device in a driver or in firmware, and the source of the names."""
+    """Names by which a driver or firmware identifies a device, and the source of those names."""
 
     names: tuple[str, ...]
     source: str

@@ -365,7 +365,7 @@ def _limits(path: str, ways: Sequence[PathStatus]) -> str:
 
 
 LimitOf = tuple[float | None, str | None, str]
-"""A limit, its origin, and the device that has it."""
+"""A limit, its origin, and the device to which it applies."""
 
 
 @lru_cache(maxsize=64)

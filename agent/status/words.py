@@ -64,7 +64,7 @@ def moment(wall: float) -> datetime:
 
 
 def began(snapshot: Snapshot, seconds: float) -> datetime:
-    """Return the time `seconds` before the tick, rounded to seconds so that it stays constant."""
+    """Return the time `seconds` seconds before the tick, rounded to seconds to keep it constant."""
     return moment(round(snapshot.wall - seconds))
 
 
