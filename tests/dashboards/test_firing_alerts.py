@@ -15,8 +15,8 @@ CASES = [
     if "{{" not in str(fault.do)
 ]
 CASES += [
-    ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Look at the power supplies"),
-    ("DgxLinkSaturated", {"severity": "warning", "sign": "pcie"}, "Pin memory, overlap"),
+    ("DgxGpuThrottled", {"severity": "warning", "cause": "power"}, "Check the power supplies"),
+    ("DgxLinkSaturated", {"severity": "warning", "sign": "pcie"}, "Pin memory, and overlap"),
     ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Run `py-spy dump --pid"),
 ]
 

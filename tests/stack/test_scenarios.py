@@ -75,7 +75,7 @@ def test_an_agent_that_is_killed_is_reported(scenario_run: ScenarioRun) -> None:
     assert scenario_run.killed_at
     assert down
     assert down[0].at > scenario_run.killed_at
-    assert re.search(r"killed: the agent has not answered for 2 min", down[0].text)
+    assert re.search(r"killed: the agent has not responded for 2 min", down[0].text)
 
 
 def test_a_node_that_is_down_silences_its_other_alerts(scenario_run: ScenarioRun) -> None:

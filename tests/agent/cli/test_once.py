@@ -89,7 +89,7 @@ def test_why_and_what_to_do_is_reported_once_for_all_alike() -> None:
     shown = " ".join(" ".join(lines("dgx-1-v100:starved-peer", seconds=24)).split())
     one_for_all = r"GPUs 1-7: waiting for GPU 0, \d+ % of the last \d0 s; for example GPU 1: "
     assert len(re.findall(one_for_all, shown)) == 1
-    assert shown.count("share the work evenly") == 1
+    assert shown.count("distribute the work evenly") == 1
 
 
 def test_the_last_seconds_of_the_host_are_reported_and_figures_have_no_needless_digits() -> None:
@@ -148,7 +148,7 @@ def test_what_is_wrong_is_listed() -> None:
 def test_what_has_failed_does_not_rest() -> None:
     look = machine_of("dgx-a100:training+disk-dead+infiniband-down+disk-hot").run(130).look
     shown = " ".join(" ".join(page(look, 150)).split())
-    assert "disk nvme0n1 of array md0 has failed: its controller is gone" in shown
+    assert "disk nvme0n1 of array md0 has failed: its controller does not respond" in shown
     assert (
         "dead: disk nvme0n1 down: infiniband mlx5_0:1 no link, not in use: network ens6f1 " in shown
     )
@@ -173,7 +173,7 @@ def test_events_that_are_over_are_listed() -> None:
     shown = list(page(machine.run(80).look, 120))
     place = shown.index("Over, in the last 24 h:")
     assert re.match(
-        r"  \w{3} \d\d:\d\d to \w{3} \d\d:\d\d: no link at port mlx5_0:1", shown[place + 1]
+        r"  \w{3} \d\d:\d\d to \w{3} \d\d:\d\d: port mlx5_0:1 is down", shown[place + 1]
     )
 
 

@@ -52,7 +52,7 @@ def test_where_the_process_is_hidden_the_agent_must_see_it_first() -> None:
 
 
 def test_a_checkpoint_is_left_to_finish() -> None:
-    assert "do not end one that is being written" in TEXTS["checkpoint"]
+    assert "Do not end the job while it writes one" in TEXTS["checkpoint"]
 
 
 def split(kind: FactKind, share: float = 1.0) -> TimeSplit:

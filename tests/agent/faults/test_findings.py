@@ -87,7 +87,7 @@ def test_an_xid_is_reported_with_how_long_ago_it_came() -> None:
 def test_a_member_that_an_array_lost_is_reported() -> None:
     bench = simulated("dgx-a100:training")
     bench.machine.host.files._files["/sys/block/md0/md/degraded"] = lambda: "1\n"
-    assert shown(looked_at(bench, 4)) == ["array md0 lacks 1 of its disks"]
+    assert shown(looked_at(bench, 4)) == ["array md0 is missing 1 of its disks"]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_generation_counts_if_it_was_read_while_the_load_was_seen(
 def test_a_slot_that_offers_less_than_the_sheet_is_named_once() -> None:
     bench = refused(simulated("dgx-1-v100:training"), "nvmlDeviceGetMaxPcieLinkGeneration", 2)
     assert shown(refused(bench, GENERATION, 2).run(12)) == [
-        "GPU 0: its slot offers generation 2 x16, 8 GB/s, the sheet says 15.8"
+        "GPU 0: its slot provides generation 2 x16 (8 GB/s), but the spec sheet states 15.8 GB/s"
     ]
 
 
@@ -217,7 +217,7 @@ def seen(machine: Played, seconds: int) -> list[str]:
 def test_more_gpus_than_the_system_has_are_reported() -> None:
     bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
     said = [finding_text(found) for found in findings(bench.agent.poller.latest)]
-    assert "8 GPUs answer where 1 are expected" in " ".join(said)
+    assert "8 GPUs respond, but 1 are expected" in " ".join(said)
 
 
 @pytest.mark.parametrize(("calls", "named"), CASES["refusals"])

@@ -15,7 +15,7 @@ from tests.support.machines import AgentBench
 
 KEY = ("network", "eth1", "", "", "receive")
 CONFIG = Settings(LimitsConfig((LimitConfig("network", "eth1", "receive", 2e7),)))
-FINDING = "[[limit]] names network eth1 receive, which is not here"
+FINDING = "[[limit]] names network eth1 receive, which does not exist here"
 
 
 def machine() -> tuple[AgentBench, Hotplug]:

@@ -123,7 +123,7 @@ def test_a_registration_that_completed_with_an_error_is_a_fault() -> None:
     found = [f for f in findings(bench.agent.poller.latest) if f.device == fabric.REGISTRATION]
     assert [f.kind for f in found] == ["fabric_health"]
     assert finding_text(found[0]) == (
-        "GPU 0: the NVSwitch fabric reports a fault of it: registration error"
+        "GPU 0: the NVSwitch fabric reports a fault of this GPU: registration error"
     )
 
 
