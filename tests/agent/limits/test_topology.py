@@ -87,7 +87,7 @@ def shown(bench: AgentBench, name: str) -> list[str]:
     """Findings about the graph, from a snapshot of the bench."""
     system: SystemSpec = SYSTEMS[name]
     found = map(finding_text, findings(bench.agent.poller.latest, system))
-    return [text for text in found if "NVLink topology" in text]
+    return [text for text in found if "topology" in text]
 
 
 @pytest.mark.parametrize("name", [*MESHED, *SWITCHED])
@@ -114,7 +114,9 @@ def test_another_graph_is_found_and_its_pairs_are_named(name: str) -> None:
     (sentence,) = shown(bench.run(3), name)
     assert "gpu0-gpu1 has no links, expected 1" in sentence
     found = map(finding_text, findings(bench.agent.poller.latest, None))
-    assert not any("NVLink topology" in text for text in found), "without a system there is none to compare"
+    assert not any("topology" in text for text in found), (
+        "without a system there is none to compare"
+    )
 
 
 @pytest.mark.parametrize("scenario", ["nvlink-down", "gpu-lost"])
@@ -123,7 +125,7 @@ def test_what_is_down_is_reported_once(scenario: str) -> None:
     spec = SYSTEMS["dgx-station-v100"]
     every = list(map(finding_text, findings(bench.agent.poller.latest, spec)))
     assert every
-    assert not any("NVLink topology" in finding for finding in every)
+    assert not any("topology" in finding for finding in every)
 
 
 def test_a_link_between_gpus_behind_switches_is_found() -> None:
