@@ -37,12 +37,11 @@ class ProcessorTime(NamedTuple):
     late: float  # total event loop delay, the only sign of a stopped process
 
     def waited(self, before: "ProcessorTime", thread: int) -> float:
-        """Return the seconds since `before` for which a thread, or the whole process, waited for a
-        CPU or for Python's lock. Waiting for the lock looks like sleeping, in the same way as
-        waiting in a driver. The wait consists of short sleeps, and cannot be longer than the time
-        for which the holder of the lock was running or queued. The holder is assumed to be the
-        busiest other thread.
-        """
+        """Return the number of seconds since `before` for which a thread, or the whole process,
+        waited for a CPU or for Python's lock. Waiting for the lock looks like sleeping, in the same
+        way as waiting in a driver. The wait consists of short sleeps, and cannot be longer than the
+        time for which the holder of the lock was running or queued. The holder is assumed to be the
+        busiest other thread."""
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)
@@ -51,7 +50,8 @@ class ProcessorTime(NamedTuple):
         return max(mine.queued + lock, self.late - before.late)
 
     def queued_since(self, before: "ProcessorTime") -> float:
-        """Return the total seconds that all threads have waited for a CPU since `before`."""
+        """Return the total number of seconds that all threads have waited for a CPU since
+        `before`."""
         return sum(thread.queued for thread in self._since(before).values())
 
     def _since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:

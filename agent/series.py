@@ -180,7 +180,7 @@ class SampleStore:
         return found[0][-1].values[found[1]] if found else None
 
     def point(self, metric: Metric, *labels: str) -> Point | None:
-        """Return a value with the times of reading and expiry, or None if it is absent."""
+        """Return a value with the times of reading and expiry, or None if the value is absent."""
         found = self._find(metric, labels)
         if found is None:
             return None
@@ -230,7 +230,7 @@ class SampleStore:
 
     def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
         """Return the driver's own samples of a metric that were read since the last tick. They are
-        dropped in the next tick."""
+        dropped on the next tick."""
         return self._fresh_series.get(metric.name, ())
 
     def last(self, metric: Metric, *labels: str) -> float | None:

@@ -74,7 +74,7 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
-    """Return the machine from the recording at `path`. Raise TapeError if it cannot be read."""
+    """Return the machine from a recording. Raise TapeError if the recording cannot be read."""
     from agent.replay.player import Tape, TapePlayer
 
     player = TapePlayer(Tape(path), clock)
@@ -143,7 +143,7 @@ class Agent:
         self.watch.start()
 
     def system(self) -> SystemSpec | None:
-        """Return the spec of the system, identified by its GPUs, or None if it is unknown."""
+        """Return the spec of the system, identified by its GPUs, or None for an unknown system."""
         return self.settings[MachineSpecs].system_of(self.gpus.inventory.gpus)
 
     def complete(self, settings: Settings) -> Settings:

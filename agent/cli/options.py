@@ -95,8 +95,7 @@ UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
 """Verdict if process rates are not yet available, because they require two readings."""
 
 SETTLED_SECONDS = 30.0
-"""Seconds by which a simulated machine is advanced before the first reading, so that its scenario
-has begun."""
+"""Seconds by which a simulated machine advances before the first reading, to begin its scenario."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:

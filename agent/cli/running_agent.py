@@ -74,8 +74,7 @@ class RunningAgent:
         raise NoAnswer(f"{self.place} does not answer any more: it has ended the stream")
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all values from `/api/v1/snapshot`. Raise NoAnswer if the agent does not
-        respond."""
+        """Return all values of `/api/v1/snapshot`. Raise NoAnswer if there is no response."""
         found: dict[str, Any] = fetched(f"{self.url}/api/v1/snapshot")
         return found
 

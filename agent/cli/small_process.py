@@ -1,5 +1,4 @@
-"""Memory settings for a process that runs for months. They must be applied before other modules are
-imported."""
+"""Memory settings for a process that runs for months. Apply them before importing other modules."""
 
 import ctypes
 import os

@@ -48,10 +48,7 @@ class TextCheck:
 
 def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> T:
     """Return `value`, as parsed from TOML or YAML, as a `kind`. If `strict` is false, convert
-    strings as well.
-
-    Raises Mismatch for the first invalid value. `key` is the name of `value`.
-    """
+    strings as well. Raise Mismatch for the first invalid value. `key` is the name of `value`."""
     if get_origin(kind) is dict and isinstance(value, dict):  # msgspec omits the keys of mappings
         inner = get_args(kind)[1]
         parts = {name: decode(part, inner, f"{key}.{name}") for name, part in value.items()}

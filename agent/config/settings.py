@@ -99,9 +99,9 @@ log = logging.getLogger(__name__)
 class Reload:
     """Reloads the settings on request. `good` is true if the last reload was successful.
 
-    `read` runs on a thread, because it reads files. It raises BadInput and has no side effects.
-    `follow` is called with the new settings when they are in effect, and the context manager
-    `under_way` is entered during a reload.
+    `read` runs on a thread, because it reads files. It raises BadInput if the settings are invalid,
+    and has no side effects. `follow` is called with the new settings when they are in effect, and
+    the context manager `under_way` is entered during a reload.
     """
 
     configuration: Configuration

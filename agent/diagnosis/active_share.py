@@ -1,9 +1,10 @@
 """Divides the active share of a GPU's second into own work, communication, and waiting for a peer.
 
 Utilisation and graphics activity count a kernel that spins in a collective as work. Measurements on
-H100 and H200 show how to distinguish them: a spinning kernel keeps SM activity at 0.17 to 0.25,
-with tensor and DRAM activity at 0; tensor and DRAM activity follow the work, but SM activity does
-not; and the 20 ms power samples drop to a lower level while a GPU waits or only transfers data.
+H100 and H200 GPUs show how to distinguish them: a spinning kernel keeps SM activity at 0.17 to
+0.25, with tensor and DRAM activity at 0; tensor and DRAM activity follow the work, but SM activity
+does not; and the 20 ms power samples drop to a lower level while a GPU waits or only transfers
+data.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,14 +27,15 @@ limit below which transfers take no time. LINKS_AT_REST: ratio below which the l
 most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
 
 TRANSFER_RATE = 0.60
-"""Ratio of payload to NVLink limit during transfers without work. In 14 loads on H200, the ratio
-was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was 0.04 to
-0.24 with gradients of a few MB or a single channel, which therefore take longer than reported."""
+"""Ratio of payload to NVLink limit during transfers without work. In 14 loads on H200 GPUs, the
+ratio was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was
+0.04 to 0.24 with gradients of a few MB or a single channel, which therefore take longer than
+reported."""
 
 WORKING_SM = 0.90
 """Ratio of SM activity to overall activity while a GPU computes: 0.85 to 0.89 for training on H100
-with concurrent communication, and 0.92 to 0.98 if work and communication alternate. A GPU with a
-lower ratio is assumed to communicate, but no longer than its payload takes."""
+GPUs with concurrent communication, and 0.92 to 0.98 if work and communication alternate. A GPU with
+a lower ratio is assumed to communicate, but no longer than its payload takes."""
 
 ALWAYS = 0.90
 """Activity above which a GPU may spin for a whole second, and above which it does not wait for

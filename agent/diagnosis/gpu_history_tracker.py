@@ -78,7 +78,7 @@ class Bursts:
 
 @dataclass(slots=True)
 class GpuHistoryTracker:
-    """Tracks the history of a GPU in every tick. Rules read the history from `seen`."""
+    """Tracks the history of a GPU on every tick. Rules read the history from `seen`."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
     _pids: frozenset[str] = frozenset()

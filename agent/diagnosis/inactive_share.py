@@ -129,8 +129,8 @@ def _polls(e: Evidence) -> bool:
 
 
 def _working(e: Evidence) -> float:
-    """Return the number of cores that workers use, or for which they wait; 0 if they only wake up
-    at times. The CPU time of a child that was never read is counted when the child exits."""
+    """Return the number of cores that workers use or wait for, or 0 if the workers only wake up at
+    times. The CPU time of a child that was never read is counted when the child exits."""
     cores = e.host.share("working", "running") + e.host.share("working", "queued")
     return cores if cores >= workload.REST_CORES else 0.0
 
@@ -234,8 +234,8 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 
 def _arriving(e: Evidence) -> float:
-    """Return the bytes per second received over the network, or 0 if they are no data for the GPU.
-    When a job ends, no more data arrives, but the mean still includes earlier data."""
+    """Return the bytes per second received over the network, or 0 if the bytes are not data for the
+    GPU. When a job ends, no more data arrives, but the mean still includes earlier data."""
     rates = [e.host.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
     return rates[0] if min(rates) >= DATA_RATE else 0.0
 

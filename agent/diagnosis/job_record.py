@@ -58,7 +58,7 @@ def of(totals: Totals, name: str) -> dict[Pair, float]:
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """The record of a job, which is updated in every tick. Times are in seconds on the agent's
+    """The record of a job, which is updated on every tick. Times are in seconds on the agent's
     monotonic clock, except for `wall`, which is in seconds since the epoch."""
 
     id: str
@@ -115,7 +115,8 @@ class JobRecord:
                 self.uses[uuid] = use
 
     def age(self, now: float) -> float:
-        """Return the seconds since the newest process of the job started or, else, was seen."""
+        """Return the number of seconds since the newest process of the job started or, else, was
+        seen."""
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:

@@ -18,7 +18,7 @@ LEADS_AFTER = 3.0
 
 BRIDGED = 60.0
 """Maximum duration in seconds of missing data, or of an interruption of a hang. A state continues
-across it if the states before and after it are the same."""
+across a gap if the states before and after the gap are the same."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
@@ -54,7 +54,7 @@ class SecondsByState:
     _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
-        """Count a tick that lasted `seconds` seconds and ended at `now`."""
+        """Count a tick that lasted `seconds` seconds and ended at time `now` (s)."""
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
@@ -79,7 +79,7 @@ class SecondsByState:
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Clear the leader at `now`. If the same pair leads again soon, its lead continues."""
+        """Clear the leader at time `now` (s). If its pair leads again soon, the lead continues."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None

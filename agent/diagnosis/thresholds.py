@@ -12,8 +12,8 @@ Wait = Annotated[float, Meta(ge=1, le=86_400, description="a number of seconds f
 
 
 class Thresholds(Section, frozen=True):
-    """Thresholds of verdicts. Shares are fractions (0-1) of time or of a limit. The default values
-    were derived from labelled loads on H100."""
+    """Thresholds for verdicts. Shares are fractions (0-1) of time or of a limit. The default values
+    were derived from labelled loads on H100 GPUs."""
 
     table = "diagnosis"
     retired = (

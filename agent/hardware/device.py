@@ -100,9 +100,7 @@ class NvmlDevice:
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Return the values of field IDs in order, with Absent in place of each missing value.
-
-        Raises Absent only if all further calls would fail because the GPU or driver is gone.
-        """
+        Raise Absent only if all further calls would fail because the GPU or driver is gone."""
         driver = self.nvml.driver
         known = [q for q in questions if driver >= SINCE.get(q[0], ())]
         values = dict(zip(known, self._answers(known), strict=True))
@@ -154,8 +152,8 @@ class NvmlDevice:
 
     def links(self) -> tuple[int, ...]:
         """Return the NVLinks of this GPU that report a state, whether they are up or down. The
-        result is cached until `ask_again` is called. Raises Absent if the GPU has no links, or if
-        no link reports its state because of temporary errors."""
+        result is cached until `ask_again` is called. Raise Absent if the GPU has no links, or if no
+        link reports its state because of temporary errors."""
         if self._links is None:
             found, passing = [], None
             for link in range(MOST_LINKS):

@@ -127,7 +127,7 @@ def whole(text: str, digits: int = 20) -> int | None:
 
 
 def names_in(files: FileTree, path: str) -> list[str]:
-    """Return the names of the entries in a directory, or nothing if it cannot be read."""
+    """Return the names in a directory, or nothing if the directory cannot be read."""
     try:
         return files.names(path)
     except OSError:

@@ -30,7 +30,8 @@ bytes).
 """
 
 NVLINK_UNIT = 1_024_000.0
-"""Bytes per unit of GPM's NVLink metrics, which are also documented as MiB (measured on H200)."""
+"""Bytes per unit of GPM's NVLink metrics, which are also documented as MiB (measured on H200
+GPUs)."""
 
 
 class GpmId(IntEnum):

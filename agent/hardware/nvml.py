@@ -35,7 +35,7 @@ ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # "no value" if the call succeeds
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
-    """Return the result of `ask`, or `otherwise` if the NVML call fails. Raises Absent only if all
+    """Return the result of `ask`, or `otherwise` if the NVML call fails. Raise Absent only if all
     further calls would also fail."""
     try:
         return ask()
@@ -71,7 +71,7 @@ class Nvml:
         self.nvml_version = ""
 
     def call(self, name: str, *args: Any, **options: Any) -> Any:
-        """Call a pynvml function. Raises Absent if the call returns an error."""
+        """Call a pynvml function. Raise Absent if the call returns an error."""
         library = self.library
         try:
             return getattr(library, name)(*args, **options)

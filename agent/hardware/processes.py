@@ -151,7 +151,7 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
 
 
 def uptime(files: FileTree) -> float | None:
-    """Return the seconds since boot, or None if /proc does not report them."""
+    """Return the number of seconds since boot, or None if /proc does not report them."""
     try:
         seconds = float(text_or_nothing(files, "/proc/uptime").split()[0])
     except (ValueError, IndexError):

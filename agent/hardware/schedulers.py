@@ -149,7 +149,7 @@ def all_nodes() -> list[SlurmNode]:
 
 
 def _run_command(program: str, *arguments: str) -> str:
-    """Return the output of a program. Raises OSError if the program fails."""
+    """Return the output of a program. Raise OSError if the program fails."""
     found = shutil.which(program)
     if found is None:
         raise FileNotFoundError(f"{program} is not installed")
@@ -232,7 +232,7 @@ def _message(connection: socket.socket) -> bytes:
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
     """Yield the namespace, pod name, and container name of each container, and the (resource, ID)
     pairs of its devices (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). For a device of a
-    dynamic resource allocation, the resource is the driver name. Raises ValueError if the response
+    dynamic resource allocation, the resource is the driver name. Raise ValueError if the response
     is malformed."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)

@@ -99,7 +99,7 @@ class Culprit(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Hang:
     """Hang of a job in which all its GPUs wait. `since` is the time at which the last GPU began to
-    wait, and `seconds` is the time since then on the agent's clock."""
+    wait, and `seconds` is the number of seconds since then on the agent's clock."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()

@@ -104,7 +104,7 @@ class ProcessTable:
             self._keys = identity.keys({pid: member.group_keys for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
-        """Return a known process, or None if it is hidden or its look-up has not finished."""
+        """Return a known process, or None if it is hidden or its lookup has not finished."""
         found = self._met.get(pid)
         return found if isinstance(found, TrackedProcess) and found.job else None
 
@@ -117,7 +117,8 @@ class ProcessTable:
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
-        """Return the seconds since the last process in `pids` arrived, or None if unknown."""
+        """Return the number of seconds since the last process in `pids` arrived, or None if
+        unknown."""
         met = [self._met.get(pid) for pid in pids]
         arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None
@@ -136,7 +137,7 @@ class ProcessTable:
                 yield pid, member
 
     def _look_up(self, pid: int) -> None:
-        """Queue a look-up in the memory of a process, to run on a separate thread."""
+        """Queue a lookup in the memory of a process, to run on a separate thread."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
         cgroup = processes.cgroup(self._files, pid)

@@ -61,7 +61,7 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU with its own thread. `why` is the reason for missing values, or None if it responds."""
+    """A GPU with its own thread. `why` is the reason for missing values, if any."""
 
     index: int
     pause: float

@@ -157,7 +157,7 @@ class GpuWatch:
             return True
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """Handle an error of a read. It may mean that the GPU or the driver is gone."""
+        """Handle a read error, which may mean that the GPU or the driver is gone."""
         gone = raised.reason is Reason.NO_DRIVER
         if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
             raised, gone = Absent(Reason.LOST, str(raised)), False

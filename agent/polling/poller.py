@@ -1,4 +1,4 @@
-"""The poller, which starts workers in every tick, collects readings, and publishes a snapshot."""
+"""The poller, which starts workers on every tick, collects readings, and publishes a snapshot."""
 
 import asyncio
 import logging

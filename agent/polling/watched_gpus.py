@@ -115,8 +115,7 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Query a GPU, on the shared thread or on its own thread. Return None without a
-        response."""
+        """Query a GPU on the shared thread or its own thread. Return None without a response."""
         device = self._device(nvml, index)
         if device is None:
             return None

@@ -156,8 +156,7 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def decode(answer: Json, depth: int = 0) -> Any:
-    """Return the response in the form that callers expect. Raise ValueError if its content is
-    invalid."""
+    """Return the response in the form that callers expect. Raise ValueError if it is invalid."""
     if depth > DEEPEST:
         raise ValueError(f"an answer is nested deeper than {DEEPEST}")
     if isinstance(answer, list):

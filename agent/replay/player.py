@@ -195,8 +195,8 @@ class TapeClock:
 
 
 def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the current response to a call. Raise its refusal, or `never` if the call was not
-    recorded."""
+    """Return the current response to a call. Raise the recorded refusal, or `never` if the call was
+    not recorded."""
     now, answers = clock.now(), tape.series[CALLS].get(key)
     if answers is None:
         raise never

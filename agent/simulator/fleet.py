@@ -46,7 +46,7 @@ class NodePlan:
 
 
 def plan(number: int) -> tuple[NodePlan, ...]:
-    """Return the nodes of a fleet. Raises BadInput if `number` is out of range."""
+    """Return the nodes of a fleet. Raise BadInput if `number` is out of range."""
     if not FEWEST <= number <= MOST:
         raise BadInput(f"a fleet has {FEWEST} to {MOST} nodes, not {number}")
     return tuple(_nodes(number, min(JOINT, number // 2)))

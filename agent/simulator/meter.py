@@ -31,7 +31,7 @@ class CounterMeter:
         self.rates = dict(rates)
 
     def read(self, name: str, now: float) -> float:
-        """Return the total of `name` at `now`, or 0 if the name is unknown."""
+        """Return the total of `name` at time `now` (s), or 0 if the name is unknown."""
         rate = self.rates.get(name, 0.0)
         return self.totals.get(name, 0.0) + rate * (now - self._since)
 
@@ -138,8 +138,8 @@ class StepMeter:
         self._spans.append(_Span(now, base, steady, steps, origin))
 
     def read(self, name: str, at: float) -> float:
-        """Return the total of `name` at time `at`, up to 20 s ago, or 0 if the name is unknown. The
-        first rates also apply to earlier times."""
+        """Return the total of `name` at time `at` (s), up to 20 s ago, or 0 if the name is unknown.
+        The first rates also apply to earlier times."""
         return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:
@@ -153,7 +153,7 @@ class StepMeter:
         return dict(zip(names, self.read_all(names, at), strict=True))
 
     def read_all(self, names: Iterable[str], at: float) -> list[float]:
-        """Return the totals of several names at time `at`."""
+        """Return the totals of several names at time `at` (s)."""
         since, base, steady, steps, origin = self._span(at)
         place, seconds, found = steps.place(at - origin), at - since, []
         for name in names:

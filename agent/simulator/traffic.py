@@ -53,8 +53,8 @@ class SimulatedTraffic:
                 self.meter.add(f"{flow}:{disk.name}", amount)
 
     def read(self, name: str, now: float) -> float:
-        """Return a counter at `now`. For example, `read:sda`, `recv:eno1`, and `xmit:mlx5_0` are in
-        bytes, `busy:sda` and `cpu:user` in seconds, and `io:some` in microseconds."""
+        """Return a counter at time `now` (s). For example, `read:sda`, `recv:eno1`, and
+        `xmit:mlx5_0` are in bytes, `busy:sda` and `cpu:user` in seconds, and `io:some` in us."""
         return self.meter.read(name, now)
 
     def storage(self) -> StorageRates:

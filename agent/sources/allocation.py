@@ -235,7 +235,7 @@ class AllocationRead:
         return allocation.uuids(places, self._order(minors), minors)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
-        """Return Slurm's order of GPUs. Raises Absent if Slurm may count other devices."""
+        """Return Slurm's order of GPUs. Raise Absent if Slurm may count other devices."""
         if self.gpus.divided:
             raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:

@@ -48,7 +48,7 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 @dataclass(slots=True)
 class Listing:
     """Devices of a kind. They are listed again every minute, and whenever the counted names or the
-    settings change, because listing directories in every tick is expensive."""
+    settings change, because listing directories on every tick is expensive."""
 
     find: Callable[[Collection[str]], list[str]]
     _known: tuple[object, object] | None = None

@@ -68,7 +68,7 @@ class InfinibandPorts:
         self._answered: set[tuple[Port, PortCounter]] = set()
 
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
-        """Return the ports and their directories. Raises Absent if there are none."""
+        """Return the ports and their directories. Raise Absent if there are none."""
         if out.at >= self._list_at:
             self._list_at = out.at + intervals.LINKS
             self._ports = {
@@ -131,7 +131,7 @@ def link_up(files: FileTree, folder: str) -> float:
 
 
 def rate(files: FileTree, folder: str) -> float:
-    """Return the rate in bytes per second per direction. Raises Absent if the port is down, because
+    """Return the rate in bytes per second per direction. Raise Absent if the port is down, because
     its rate has not been negotiated."""
     path = f"{folder}/rate"
     if not link_up(files, folder):

@@ -260,7 +260,7 @@ class MachineSpecs:
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """Return the specs of a machine with the given product name. Raises ConfigError if the
+        """Return the specs of a machine with the given product name. Raise ConfigError if the
         configured system does not exist."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)

@@ -25,7 +25,7 @@ from agent.status.words import (
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 NEAR = 0.5
-"""Share of the limit below which a degraded PCIe link does not reduce throughput at present."""
+"""Share of the limit below which a degraded PCIe link does not currently reduce throughput."""
 
 
 def finding_statuses(

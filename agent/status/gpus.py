@@ -58,7 +58,8 @@ BASIS = {
 
 
 class Loss(NamedTuple):
-    """A state that lost time in the window, the lost share, and the seconds since its start."""
+    """A state that lost time in the window, the lost share, and the number of seconds since its
+    start."""
 
     pair: Pair
     share: float
@@ -102,7 +103,8 @@ class Judged(NamedTuple):
         return self.shown(self.beside.pair if self.beside else None)
 
     def stood(self, pair: Pair | None) -> float:
-        """Return the seconds since the start of a state, even if it is not the current state."""
+        """Return the number of seconds since the start of a state, even if it is not the current
+        state."""
         past = self.pair != pair and self.beside and self.beside.pair == pair
         return self.beside.seconds if past and self.beside else self.seconds
 

@@ -107,8 +107,9 @@ class ValueHistory:
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
-        """Return the seconds since the share of a pair was last below `least`. With `within`,
-        return the seconds since the share first reached `least` in the last `within` seconds."""
+        """Return the number of seconds since the share of a pair was last below `least`. With
+        `within`, return the number since the share first reached `least` in the last `within`
+        seconds."""
         ring = self.shares.get(pair)
         if ring is None:
             return 0
@@ -134,7 +135,7 @@ GAPS = tuple(series.gap for series in SERIES)
 
 @dataclass(slots=True)
 class History:
-    """History of all GPUs, recorded at every tick, even while no page is open."""
+    """History of all GPUs, recorded on every tick, even while no page is open."""
 
     inventory: Callable[[], GpuInventory]
     samples: SampleStore

@@ -365,8 +365,7 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """The complete status at a tick. `sound` is a sentence if there are no findings, and otherwise
-    null."""
+    """The status at a tick. `sound` is a sentence if there are no findings, and otherwise null."""
 
     at: datetime
     tick: int

@@ -70,7 +70,7 @@ def began(snapshot: Snapshot, seconds: float) -> datetime:
 
 def duration(seconds: float) -> str:
     """Return a duration in two units if it is an hour or longer, and otherwise in a single rounded
-    unit, because texts are updated every second. Must be consistent with `span` in figures.js."""
+    unit, because texts are updated every second. The format must match `span` in figures.js."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:

@@ -104,8 +104,8 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events whenever the page can receive them. Raise TimeoutError if it cannot do so
-    before the deadline."""
+    """Send new events whenever the page can receive them. Raise TimeoutError if the page cannot
+    receive them before the deadline."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):
