@@ -31,17 +31,17 @@ from tests.support.patience import PATIENCE
 
 
 def processors(seconds: float = 0.1) -> float:
-    """Return how many processors this machine has left: the part of one core that a busy loop
-    gets, times the cores."""
+    """Return how many processors this machine has left: the part of a core that a busy loop gets,
+    times the cores but the half of one that the daemons need."""
     began, used = time.monotonic(), time.thread_time()
     while time.monotonic() - began < seconds:
         pass
     got = (time.thread_time() - used) / (time.monotonic() - began)
-    return got * len(os.sched_getaffinity(0))
+    return got * (len(os.sched_getaffinity(0)) - 0.5)
 
 
 LEFT = processors()
-SCALE = next(scale for least, scale in ((1.1, 1 / 30), (0.4, 1 / 15), (0, 1 / 6)) if least <= LEFT)
+SCALE = next(scale for least, scale in ((0.5, 1 / 30), (0.08, 1 / 15), (0, 1 / 6)) if least <= LEFT)
 """By which every range and `for` of the rules is shorter than users have them: nothing else is. On
 a busy machine, seven agents do not answer within a second."""
 
