@@ -24,7 +24,8 @@ from agent.cli.options import (
 )
 from agent.clock import SystemClock
 from agent.config.configuration import ConfigError
-from agent.config.settings import Reload, Settings
+from agent.config.reload import Reload
+from agent.config.settings import Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import LogEvent

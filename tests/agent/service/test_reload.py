@@ -16,7 +16,8 @@ import pytest
 
 from agent.cli.options import SECTIONS
 from agent.config.configuration import load
-from agent.config.settings import Configuration, Reload, Settings
+from agent.config.reload import Reload
+from agent.config.settings import Configuration, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig, start_logging

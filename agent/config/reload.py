@@ -1,0 +1,62 @@
+"""Applies changed settings to a running agent. It is a module of its own, because asyncio loads
+OpenSSL, and the settings are read before that is decided."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from agent.config.settings import Configuration, Settings
+from agent.errors import BadInput, Failure, LogEvent
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Reload:
+    """Reloads the settings on request. `good` is true if the last reload was successful.
+
+    `read` runs on a thread, because it reads files. It raises BadInput if the settings are invalid,
+    and has no side effects. `follow` is called with the new settings when they are in effect, and
+    the context manager `under_way` is entered during a reload.
+    """
+
+    configuration: Configuration
+    read: Callable[[], Settings]
+    follow: Callable[[Settings], None]
+    under_way: Callable[[], AbstractContextManager[None]] = nullcontext
+    good: bool = True
+    _started_with: Settings = field(init=False)
+    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._started_with = self.configuration.current
+
+    def ask(self) -> None:
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Wait for requests forever, and reload on each request."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            with self.under_way():
+                await self.reload()
+
+    async def reload(self) -> None:
+        """Apply the new settings, or keep the previous settings and log the reason."""
+        try:
+            settings = await asyncio.to_thread(self.read)
+            settings.check_guards(self.configuration.current)
+            for key, old, new in settings.needing_restart(self._started_with):
+                log.warning(LogEvent("needs_a_restart", key=key, in_force=str(old), new=str(new)))
+            self.configuration.current = settings
+            self.follow(settings)
+        except Exception as error:  # the agent continues with the previous settings
+            why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
+            log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
+            self.good = False
+        else:
+            self.good = True
+            log.info(LogEvent("reloaded"))
