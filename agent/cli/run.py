@@ -93,7 +93,7 @@ def condition_of(agent: Agent) -> str:
     if poller.stuck:
         return f"A call to {', '.join(sorted(poller.stuck))} hangs; the rest is served."
     if not inventory.connected:
-        return f"No GPU is watched: {inventory.why_not}."
+        return f"No GPU is monitored: {inventory.why_not}."
     of = f" of {system.title}" if system else ""
     if inventory.lost:
         return f"{inventory.answering} of {len(inventory.gpus)} GPUs{of} answer."

@@ -49,7 +49,7 @@ The minimum is twice as high for exposed communication, which is a few per cent 
 STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier state lost more time."""
 
-SILENT = "it no longer answers"
+SILENT = "it no longer responds"
 
 BASIS = {
     "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",

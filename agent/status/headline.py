@@ -120,7 +120,7 @@ def _driver_known(facts: SeenTick) -> bool:
 
 
 def _no_driver(facts: SeenTick) -> str:
-    return f"No GPU is watched: {facts.source.inventory.why_not}"
+    return f"No GPU is monitored: {facts.source.inventory.why_not}"
 
 
 def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
