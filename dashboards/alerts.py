@@ -53,7 +53,7 @@ def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, he
     `runbook` is a URL."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     steps = {
-        f"{key};([^;]*).*": text.replace("-i GPU", "-i $1")
+        f"{key};([^;]*);([^;]*).*": text.replace("-i GPU", "-i $1").replace("DEVICE", "$2")
         for key, text in texts(lambda fault: _begin(fault.do), ON_ITS_PAGE).items()
     }
     return Table(
@@ -108,5 +108,5 @@ def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
     rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)
     many = f"{aggregated(operator, expr, rest)} and {on} {number} > 3"
-    found = f'label_replace({many}, "where", "GPU;several", "", "") or {on} {each}'
+    found = f'label_replace({many}, "where", "GPU;DEVICE;several", "", "") or {on} {each}'
     return f'label_join({found}, "do", ";", "what", "where")'

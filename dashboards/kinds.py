@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from agent.faults.monitoring import ABSENT
 from dashboards.board import (
+    COLOURS,
     DATASOURCE,
     GOOD,
     LOOKS,
@@ -40,12 +41,19 @@ def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
     return override(label, {"mappings": mappings, **properties})
 
 
+UNOBSERVED = {"mode": "fixed", "fixedColor": COLOURS["dashed"]}
 OF_STATES = [
-    override(
-        f"{state.value}/{cause.value}",
-        {"color": {"mode": "fixed", "fixedColor": colour}, "displayName": name_of((state, cause))},
-    )
-    for (state, cause), colour in STATES.items()
+    *(
+        override(
+            f"{state.value}/{cause.value}",
+            {
+                "color": {"mode": "fixed", "fixedColor": colour},
+                "displayName": name_of((state, cause)),
+            },
+        )
+        for (state, cause), colour in STATES.items()
+    ),
+    override("unobserved/", {"color": UNOBSERVED, "displayName": "not observed"}),
 ]
 """Names and colours of all states and causes, for series named `state/cause`."""
 

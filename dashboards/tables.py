@@ -23,14 +23,19 @@ class Column(Struct, forbid_unknown_fields=True):
     unit: str
     steps: str = "neutral"
     absent: str = "-"  # text if the value is missing or NaN
+    words: dict[str, str] = field(default_factory=dict)  # texts of values
 
     def drawn(self) -> Json:
         steps = STEPS[self.steps]
         absent = {"match": "null+nan", "result": {"text": self.absent, "color": PAINTLESS}}
+        mappings: list[Json] = [{"type": "special", "options": absent}]
+        if self.words:
+            options = {value: {"text": word} for value, word in self.words.items()}
+            mappings.append({"type": "value", "options": options})
         properties = {
             "unit": self.unit,
             "noValue": self.absent,
-            "mappings": [{"type": "special", "options": absent}],
+            "mappings": mappings,
             **decimals(self.unit),
             "thresholds": painted(steps, PAINTLESS),
             "custom.cellOptions": _cells(steps),
@@ -130,7 +135,11 @@ STATE_WORDS = {
         "color": BAD if state in LOST_STATES else PAINTLESS,
     }
     for state, cause in STATES
-} | {"not observed/": {"text": "not observed", "color": WARNING}, "silent": {"color": BAD}}
+} | {
+    "not observed/": {"text": "not observed", "color": WARNING},
+    "late": {"text": "late: no driver", "color": BAD},
+    "silent": {"color": BAD},
+}
 """Words for `state/cause` in cells; lost time is red."""
 
 

@@ -46,7 +46,7 @@ from agent.report.gpu_time import (
     words,
 )
 from agent.report.questions import (
-    covered,
+    counted,
     failed_scrapes,
     from_agent,
     from_hours,
@@ -61,6 +61,9 @@ from exporters.settings import HttpConfig
 
 MANY_FAILED = 0.01
 """Minimum share of failed scrapes that is mentioned in a report."""
+
+MANY_LACK, MOST_NODES = 0.05, 5
+"""Minimum share of its time that a node named in the report lacks, and how many are named."""
 
 MOST_ROWS = 40
 """Maximum number of rows in a table and on the HTML page, so that the page fits on one printed
@@ -155,8 +158,11 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
         report = Report(by, now - seconds_of(since), now, None, "Prometheus", price, rows)
         if job or not rows:  # failed scrapes do not explain the lost time of a single job
             return report
+        nodes = counted(url, since)
+        part, whole = (sum(one[n] for one in nodes.values()) for n in (0, 1))
         return report._replace(
-            covered=covered(url, since),
+            covered=part / whole if whole else None,
+            nodes=nodes,
             failed=failed_scrapes(url, since),
             before=lost_before(url, since, by),
             others=of_other_versions(url),
@@ -188,6 +194,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
 
 
 LEGEND = {
+    "counted": "of the time of its GPUs; the rest is not known",
     "at work": "of the hours given",
     "of peak": "of the tensor peak, while at work",
     "held": "without work, part of lost",
@@ -203,7 +210,10 @@ def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
     """Return functions that format the table columns after the name, by column title."""
     hours, lost = report.hours, f"lost {report.price.currency or 'cost'}"
     costs = {lost: lambda row: money([row], row.cost(LOST_STATES), Price())}
+    parts = report.nodes if report.by == "node" else {}
+    counts = {"counted": lambda row: share(parts[_name(row)][0] / parts[_name(row)][1])}
     return {
+        **(counts if {_name(row) for row in report.rows} <= parts.keys() else {}),
         "GPU-h": lambda row: hours(row.total),
         "given": lambda row: hours(row.goodput.given),
         "at work": lambda row: share(row.goodput.at_work),
@@ -288,11 +298,25 @@ def _notes(report: Report, titles: Iterable[str], rows: Iterable[Sequence[str]])
     yield cost_line(report.rows, report.price)
     unknown = 0.0 if report.covered is None else 1 - report.covered
     if max(unknown, report.failed) >= MANY_FAILED:
-        why = f" ({share(report.failed)} of the scrapes failed)" if report.failed else ""
-        yield f"Not known: {share(unknown)} of the GPUs' time; no row contains it{why}."
+        yield f"Not known: {share(unknown)} of the GPUs' time; no row contains it{_partly(report)}."
     if report.others:
         more = f" and {len(report.others) - 1} more nodes do" if report.others[1:] else " does"
         yield f"{report.others[0]}{more} not run {__version__}, and may lack tensor throughput"
+
+
+def _partly(report: Report) -> str:
+    """Return the nodes that lack data, and the failed scrapes, as the end of a sentence."""
+    lacking = sorted(
+        (part - whole, f"{name} {report.hours(part)} of {report.hours(whole)}")
+        for name, (part, whole) in report.nodes.items()
+        if whole - part >= MANY_LACK * whole
+    )
+    named = [text for _, text in lacking[:MOST_NODES]]
+    if len(lacking) > MOST_NODES:
+        named.append(f"{len(lacking) - MOST_NODES} more nodes")
+    nodes = f". Counted in part: {', '.join(named)} GPU-hours" if named else ""
+    failed = f". Of all scrapes, {share(report.failed)} failed" if report.failed else ""
+    return nodes + failed
 
 
 def _name(row: GpuTime) -> str:

@@ -122,6 +122,7 @@ class Report(NamedTuple):
     failed: float = 0.0
     before: float | None = None
     others: Sequence[str] = ()  # nodes with a different agent version
+    nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
         """Return GPU-hours, rounded equally in the whole report. A value above 0 is never 0."""
@@ -158,9 +159,8 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
     return f"Cost {cost} ({each}), of which lost {of_lost}."
 
 
-def summary(report: Report) -> Iterator[str]:
-    """Yield a summary in sentences: allocated and working GPU-hours, lost hours, the first
-    recommended action, hours held without work, and the row with the largest share of lost time."""
+def _work(report: Report) -> str:
+    """Return a sentence with the GPU-hours of jobs, at work, and neither at work nor lost."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{report.hours(every.given)} of {report.hours(all_of)} GPU-hours were given to jobs"
@@ -168,8 +168,22 @@ def summary(report: Report) -> Iterator[str]:
         text += f"; in {report.hours(every.worked)} of these ({percent(every.at_work)}) "
         text += "the GPUs worked"
         text += "" if every.of_peak is None else f", at {percent(every.of_peak)} of tensor peak"
+        if every.of_peak is not None and every.work_measured < 0.99 * every.worked:
+            text += f" in the {report.hours(every.work_measured)} in which it was measured"
+    neither = {"exposed communication": State.COMMUNICATING, "idle without requests": State.IDLE}
+    for name, state in neither.items():
+        pairs_of = {pair for row in rows for pair in row.seconds if pair[0] is state} - {NO_JOB}
+        if sum(row.seconds.get(pair, 0.0) for row in rows for pair in pairs_of):
+            text += f"; {report.priced(rows, pairs_of)} were {name}, which is not lost"
     rest = all_of - every.given
-    yield f"{text}; {report.priced(rows, {NO_JOB})} had no job." if rest else f"{text}."
+    return f"{text}; {report.priced(rows, {NO_JOB})} had no job." if rest else f"{text}."
+
+
+def summary(report: Report) -> Iterator[str]:
+    """Yield a summary in sentences: allocated and working GPU-hours, lost hours, the first
+    recommended action, hours held without work, and the row with the largest share of lost time."""
+    rows, all_of = report.rows, sum(row.total for row in report.rows)
+    yield _work(report)
     pairs: Counter[Pair] = Counter()
     for row in rows:
         pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
@@ -181,7 +195,8 @@ def summary(report: Report) -> Iterator[str]:
             parts.append(f"other causes {report.priced(rows, smaller, '')}")
         share = f"{percent(lost / all_of)} of all"
         if report.before is not None:
-            share += f" ({percent(report.before)} in the same span before)"
+            worse = "worse" if lost / all_of > report.before else "better"
+            share += f" ({worse} than {percent(report.before)} in the same span before)"
         yield f"Lost: {report.priced(rows, pairs.keys())}, {share}: {', '.join(parts)}."
     else:
         yield "No time was lost."
@@ -248,6 +263,7 @@ def document(report: Report) -> Document:
         "failed_scrapes_share": report.failed,
         "lost_share_before": report.before,
         "nodes_of_other_versions": [*report.others],
+        "counted_gpu_hours_by_node": {n: part / HOUR for n, (part, _) in report.nodes.items()},
         "summary": list(summary(report)),
         "rows": [row_document(row) for row in report.rows],
     }

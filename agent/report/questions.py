@@ -131,13 +131,20 @@ def failed_scrapes(url: str, since: str) -> float:
     return _share(url, f"1 - {good} / {all_of}") or 0.0
 
 
-def covered(url: str, since: str) -> float | None:
-    """Return the share (0-1) of GPU time in the period with data, or None if there is no data. The
-    number of GPUs is assumed to be its maximum in any five minutes of the period."""
-    counted = f"sum(sum_over_time({records.SECONDS_RECORD}[{since}]))"
-    fullest = f"max_over_time(sum({records.SECONDS_RECORD})[{since}:{records.REPORT_EVERY}])"
-    spans = seconds_of(since) / seconds_of(records.REPORT_EVERY)
-    return _share(url, f"clamp_max({counted} / ({fullest} * {spans:g}), 1)")
+def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
+    """Return the counted GPU-seconds of each node that has data in the period, and all GPU-seconds
+    of its GPUs. Their number is the upper quartile of windows of five minutes, rounded: a restart
+    of the agent may make a window seem longer."""
+    every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
+    fullest = f"quantile_over_time(0.75, {by} ({seconds})[{since}:{every}])"
+    whole, parts = (
+        {" ".join(filter(None, map(one.get, LABELS["node"]))): value for one, value in found}
+        for found in (
+            _query(url, f"round({fullest} / {seconds_of(every):g}) * {seconds_of(since):g}"),
+            _query(url, f"{by} (sum_over_time({seconds}[{since}]))"),
+        )
+    )
+    return {node: (min(parts.get(node, 0.0), all_of), all_of) for node, all_of in whole.items()}
 
 
 def lost_before(url: str, since: str, by: str) -> float | None:

@@ -42,11 +42,12 @@ def test_an_alert_leads_to_its_page_and_says_what_to_do(
         )
         for column, text in (
             ("what", said),
-            ("do", f"{said};GPU;several"),
-            ("do", f"{said};3;;1;;n"),
+            ("do", f"{said};GPU;DEVICE;several"),
+            ("do", f"{said};3;md0;1;;n"),
         )
     )
-    assert of_one == first.replace("-i GPU", "-i 3"), "the command has the number of its GPU"
+    named = first.replace("-i GPU", "-i 3").replace("DEVICE", "md0")
+    assert of_one == named, "the command has the number of its GPU, and its device"
     assert do.startswith(first.removesuffix(" …")) or first.startswith(do)
     assert what
     assert "{{" not in what

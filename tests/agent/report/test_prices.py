@@ -50,7 +50,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         (
             "node",
             {"n1west": [4, 0, 0], "n1east": [3, 3, 0], "n2west": [None, None, 1]},
-            "n2 west 1.00 1.00 0 % 1.00 100 % 0.00 - starved by disk",
+            "n2 west 50 % 1.00 0 % 1.00 100 % 0.00 - starved by disk",
         ),
         (
             "user",

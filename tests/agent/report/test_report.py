@@ -100,8 +100,8 @@ def prometheus(path: str, query: str) -> Any:
         return {"data": {"result": []}}
     if "offset" in query:
         return {"data": {"result": [{"metric": {}, "value": [1.0, "0.25"]}]}}
-    if "max_over_time" in query:
-        return {"data": {"result": [{"metric": {}, "value": [1.0, "0.95"]}]}}
+    if "quantile_over_time" in query:
+        return {"data": {"result": [{"metric": {"instance": "n1"}, "value": [1.0, "7200"]}]}}
     if "build_info" in query:
         older = {"instance": "n1", "version": "0.2.0"}
         return {"data": {"result": [{"metric": older, "value": [1.0, "1"]}]}}
@@ -191,9 +191,11 @@ def test_prometheus_is_asked_by_node(capsys: pytest.CaptureFixture[str]) -> None
         ("n1", 0.5, None),
         ("n2", 0.0, 2.0),
     ]
-    assert "12 % of all (25 % in the same span before): starved by disk 0.50." in " ".join(
-        table.split()
+    assert (
+        "12 % of all (better than 25 % in the same span before): starved by disk 0.50."
+        in " ".join(table.split())
     )
+    assert "Counted in part: n1 0.50 of 2.00 GPU-hours." in " ".join(table.split())
     assert "n1 (0.2.0) does not run" in table, "an older agent is named"
     assert re.search(r"n1 +1\.50 +1\.50 +67 % +- +0\.50 +33 %", table)
     assert all("[24h]" in query for query, _ in asked[:2])
