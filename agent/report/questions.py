@@ -44,6 +44,7 @@ ANSWER_SECONDS = 60.0
 MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # maximum bytes per response and per read
 NONE = "(none)"
 BUILD_INFO = "dgx_agent_build_info"
+GPUS_EXPECTED = "dgx_system_gpus_expected"
 OF_TIME = records.SECONDS_RECORD, records.SHARED_SECONDS_RECORD
 OF_TENSOR = records.TENSOR_RECORD, records.SHARED_TENSOR_RECORD
 Sums = dict[tuple[str, ...], float]
@@ -133,14 +134,15 @@ def failed_scrapes(url: str, since: str) -> float:
 
 def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
     """Return the counted GPU-seconds of each node that has data in the period, and all GPU-seconds
-    of its GPUs. Their number is the upper quartile of windows of five minutes, rounded: a restart
-    of the agent may make a window seem longer."""
+    of its GPUs. Without their expected number, it is the maximum in any five minutes, rounded."""
     every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
-    fullest = f"quantile_over_time(0.75, {by} ({seconds})[{since}:{every}])"
+    fullest = f"max_over_time({by} ({seconds})[{since}:{every}])"
+    gpus = f"max by (cluster, instance) (max_over_time({GPUS_EXPECTED}[{since}]))"
+    known = f"clamp_min(round({fullest} / {seconds_of(every):g}), 1)"
     whole, parts = (
         {" ".join(filter(None, map(one.get, LABELS["node"]))): value for one, value in found}
         for found in (
-            _query(url, f"round({fullest} / {seconds_of(every):g}) * {seconds_of(since):g}"),
+            _query(url, f"({gpus} or {known}) * {seconds_of(since):g}"),
             _query(url, f"{by} (sum_over_time({seconds}[{since}]))"),
         )
     )

@@ -100,7 +100,7 @@ def prometheus(path: str, query: str) -> Any:
         return {"data": {"result": []}}
     if "offset" in query:
         return {"data": {"result": [{"metric": {}, "value": [1.0, "0.25"]}]}}
-    if "quantile_over_time" in query:
+    if "max_over_time" in query:
         return {"data": {"result": [{"metric": {"instance": "n1"}, "value": [1.0, "7200"]}]}}
     if "build_info" in query:
         older = {"instance": "n1", "version": "0.2.0"}
