@@ -226,6 +226,7 @@ class JobWatch:
     ) -> Job:
         receipt = record.receipt(snapshot.at, price.gpu_hour, price.currency)
         step = record.pulse.step
+        verdicts = [v for gpu in record.group.gpus if (v := snapshot.verdicts.get(gpu))]
         return Job(
             receipt=receipt,
             grouped_by=record.group.grouped_by,
@@ -240,6 +241,7 @@ class JobWatch:
             rates=tuple(record.speed.rates),
             shares=record.shares,
             lost=tuple(gpu for gpu in receipt.gpus if gpu.uuid in lost),
+            at_rest={one.state for one in verdicts} in ({State.HELD}, {State.IDLE}),
         )
 
 

@@ -176,6 +176,7 @@ class Job:
     the reason. `never_waits` is the GPU that the other GPUs wait for. `shares` contains the job's
     share of each GPU that it shares with other jobs, or None if unknown. `rates` contains steps per
     second in intervals of ten seconds, oldest first. `lost` contains GPUs that no longer respond.
+    `at_rest` means that no GPU of the job works, and none waits.
     """
 
     receipt: Receipt
@@ -190,6 +191,7 @@ class Job:
     hang: Hang | None = None
     rates: tuple[float | None, ...] = ()
     lost: tuple[GpuKey, ...] = ()
+    at_rest: bool = False
     shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
 
 

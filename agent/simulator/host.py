@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from agent.simulator import procfs
 from agent.simulator.jobs import LOGIN, USER
 from agent.simulator.machine import Machine
 from agent.simulator.models import ArrayModel, DiskModel, HcaModel, NicModel, SystemModel, address
-from agent.simulator.traffic import WORD
+from agent.simulator.traffic import WORD, HostHealth
 
 SECTOR = 512
 LOOPBACK = "lo"
@@ -202,11 +202,15 @@ def _disk(machine: Machine, disk: DiskModel) -> Tree:
     }
     if nvme:
         files["device/hwmon3/temp1_alarm"] = lambda: int(disk.name in host.hot_disks)
-    errors = f"/sys/fs/ext4/{disk.name}/errors_count"
-    return {
-        **_below(f"/sys/block/{disk.name}", files),
-        errors: lambda: int(disk.name in host.damaged),
-    }
+    below = _below(f"/sys/block/{disk.name}", files)
+    in_array = any(disk in array.members for array in machine.system.arrays)
+    return below if in_array else below | _volume(host, disk.name, [disk])
+
+
+def _volume(host: HostHealth, name: str, disks: Sequence[DiskModel]) -> Tree:
+    """Return the file of the errors of a file system. An array's members have none of their own."""
+    own = {disk.name for disk in disks}
+    return {f"/sys/fs/ext4/{name}/errors_count": lambda: int(not own.isdisjoint(host.damaged))}
 
 
 def _array(machine: Machine, array: ArrayModel) -> Tree:
@@ -221,7 +225,8 @@ def _array(machine: Machine, array: ArrayModel) -> Tree:
     }
     if not array.striped:
         files["md/degraded"] = lambda: health.lost_members if array is first else 0
-    return _below(f"/sys/block/{array.name}", files)
+    below = _below(f"/sys/block/{array.name}", files)
+    return below | _volume(health, array.name, array.members)
 
 
 def _nic(machine: Machine, nic: NicModel) -> Tree:

@@ -17,8 +17,8 @@ from agent.status.words import (
     LEVEL,
     alert_status,
     began,
-    duration,
     finding_text,
+    fires_in,
     wait,
 )
 
@@ -102,7 +102,7 @@ def _status(
         since=began(snapshot, snapshot.at - min(begun)),
         or_before=None in sights,
         do=None if hidden else do or None,
-        alert=_alert(first, hider),
+        alert=_alert(first, hider, snapshot.at - (first.since or watch.first or 0.0)),
         runbook=first.fault.alert.lower() or None,
         hidden_by=hidden,
         over=first.over,
@@ -128,14 +128,14 @@ def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
     return f"{text}; not near its limit now ({percent(max(ratios))})"
 
 
-def _alert(one: ActiveFault, hider: str) -> AlertStatus | None:
+def _alert(one: ActiveFault, hider: str, stood: float) -> AlertStatus | None:
     name, severity = one.fault.alert, one.finding.severity
     if hider:
         return alert_status(name, severity, AlertState.OFF, f"is held back by {hider}")
     if one.alert is AlertState.WOULD_FIRE:
         return alert_status(name, severity, AlertState.WOULD_FIRE, "would fire now")
     if one.alert is AlertState.HOLDING:
-        when = f"would fire after {duration(one.hold)}"
+        when = fires_in(one.hold - stood)
         return alert_status(name, severity, AlertState.HOLDING, when)
     return alert_status(name, severity, AlertState.OFF, "does not fire")
 

@@ -16,7 +16,16 @@ from agent.status.gpus import Judged, SeenTick
 from agent.status.groups import Members, group_text, grouped, level_of, listed
 from agent.status.model import AlertStatus, HeadlineClause, Level
 from agent.status.source import silence
-from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
+from agent.status.words import (
+    GRAVEST_FIRST,
+    SOON,
+    alert_status,
+    began,
+    duration,
+    fires_in,
+    wait,
+    worst_level,
+)
 
 UNSEEN = frozenset({"source_down", "values_absent"})
 """Kinds of findings about missing data. Such findings are in the headline only if there are no
@@ -79,7 +88,7 @@ def _clause(
     own = [one for one in facts.findings if one.kind in kinds]
     hold = seconds(fault.hold)
     state = AlertState.WOULD_FIRE if stood >= hold else AlertState.HOLDING
-    when = "would fire now" if stood >= hold else f"would fire after {duration(hold)}"
+    when = "would fire now" if stood >= hold else fires_in(hold - stood)
     alert = own[0].alert if own else alert_status(fault.alert, Severity.CRITICAL, state, when)
     return HeadlineClause(
         level=Level.CRITICAL,

@@ -67,6 +67,8 @@ def _pace(job: Job) -> str:
         text = f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
         most = max(filter(None, job.rates), default=0.0)
         return f"{text}; {most:.3g} before" if most * job.step >= CHANGED else text
+    if job.at_rest:
+        return "steps per second: none, no work seen"
     return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps per second: not known")
 
 
@@ -114,7 +116,8 @@ def hours_text(receipt: Receipt) -> str:
     lost = time_in(receipt.seconds, *LOST_STATES)
     words: tuple[list[str], list[str]] = [], []
     for pair, share in largest(receipt.seconds):
-        words[pair[0] in LOST_STATES].append(f"{SUMMARIES[pair]} {percent(share)}")
+        beside = " (not counted as lost)" * (pair[0] is State.COMMUNICATING)
+        words[pair[0] in LOST_STATES].append(f"{SUMMARIES[pair]} {percent(share)}{beside}")
     others, losses = (", ".join(named[:MOST_SHARES]) for named in words)
     text = f"GPU-hours: {amount(receipt.gpu_seconds / 3600)}; lost "
     text += amount(lost / 3600) if lost else "none"
@@ -145,7 +148,7 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     if not first or not LEAST * watched <= first.saved <= MOST * watched:
         return ""
     less = f"up to {percent(first.saved / receipt.watched)} less time"
-    would = "would take" if receipt.ended is None else "would have taken"
+    would = "would so far have taken" if receipt.ended is None else "would have taken"
     text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
     rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # do not set the pace
     if rests or first.then == BUSY or first.then_gpu is None:

@@ -187,11 +187,16 @@ def alert_status(
     name: str, severity: Severity, state: AlertState, when: str = ""
 ) -> AlertStatus | None:
     """Return an alert, with a text such as `alert DgxGpuMissing (critical: pages on-call
-    immediately) would fire after 1 min`, or None if there is no name."""
+    immediately) would fire in 1 min`, or None if there is no name."""
     if not name:
         return None
     text = f"alert {name} ({CALLS[severity]}) {when}".rstrip()
     return AlertStatus(name=name, severity=LEVEL[severity], state=state, text=text)
+
+
+def fires_in(seconds: float) -> str:
+    """Return when an alert would fire, for example `would fire in 4 min`."""
+    return f"would fire in {duration(seconds)}" if seconds > 0 else "would fire soon"
 
 
 def wait(hold: float) -> str:

@@ -74,14 +74,16 @@ def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> N
         cost_text(replace(runs, ended=1.0, currency="EUR"))
         == "cost 8.00 EUR, of which lost 2.00 EUR"
     )
+    sent = hours_text(replace(runs, seconds={(State.COMMUNICATING, Cause.NVLINK): 3600.0}))
+    assert sent.endswith("communicating over NVLink 100 % (not counted as lost)")
     assert cost_text(replace(runs, cost=None)) == ""
     assert cost_text(replace(runs, unobserved=7200.0, cost=16.0)).endswith(
         "; its GPUs cost 16.00 per hour"
     )
-    less = "without the time starved by disk, the job would take up to 25 % less time for the same "
+    less = "without the time starved by disk, the job would so far have taken up to 25 % less time "
     for gpu, then in ((None, ""), (slowest, "; then GPU 2, starved by the CPU, sets the pace")):
         saving = Saving(disk, 1800.0, 450.0, cpu, gpu)
-        assert saving_text(replace(runs, savings=(saving,))) == f"{less}work{then}"
+        assert saving_text(replace(runs, savings=(saving,))) == f"{less}for the same work{then}"
     nearly_all = Saving(disk, 1800.0, 1790.0, cpu, None)
     assert saving_text(replace(runs, savings=(nearly_all,))) == "", "too little work was seen"
     hung, held = (State.HUNG, Cause.NONE), (State.HELD, Cause.NONE)

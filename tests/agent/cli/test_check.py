@@ -29,8 +29,9 @@ def test_a_finding_shows_whom_its_alert_calls_and_where_to_read_on() -> None:
     machine = shown("dgx-h100:nvlink-down").run(8)
     said = " ".join(" ".join(page(machine.look)).split())
     assert re.search(
-        r"GPU 0: 1 NVLink is down \(link 2\). .* reset all its GPUs at once .* alert DgxNvlinkDown "
-        r"\(critical: pages on-call immediately\) would fire after 3 min; more: RUNBOOK.md#dgx",
+        r"GPU 0: 1 NVLink is down \(link 2\). .* reset all its GPUs together .* alert "
+        r"DgxNvlinkDown \(critical: pages on-call immediately\) would fire in "
+        r"2 min; more: RUNBOOK.md#dgx",
         said,
     )
     assert exit_status(machine.status) == 3

@@ -97,3 +97,25 @@ def test_a_port_that_flaps_says_whether_it_is_down_now() -> None:
         found = machine.run(70).status.findings
         texts += [one.text.endswith(", down now") for one in found if one.kind == "port_flapping"]
     assert texts == [True, False]
+
+
+def test_the_file_system_of_an_array_is_checked_on_the_array() -> None:
+    (fault,) = shown("dgx-a100:training+disk-damaged").run(20).status.findings
+    assert fault.devices == ("md0",)
+    assert fault.text.startswith("the file system of md0 is damaged")
+    assert fault.do
+    assert "`fsck /dev/md0`" in fault.do
+
+
+def test_a_job_without_work_has_no_steps_to_be_seen() -> None:
+    status = shown("dgx-h100:held", gpus=2).run(60).status
+    assert [job.text for job in status.jobs] == ["steps per second: none, no work seen"]
+
+
+def test_an_alert_says_the_time_that_is_left() -> None:
+    machine = shown("dgx-station-v100:hang")
+    texts = [
+        one.alert.text for _ in range(20) for one in machine.run(10).status.headline if one.alert
+    ]
+    assert "would fire in 1 min" in "".join(texts)
+    assert "would fire now" in texts[-1]
