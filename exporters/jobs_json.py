@@ -2,7 +2,7 @@
 
 from agent.diagnosis.advice import ADVICE, TEXTS
 from agent.jobs.job import Hang, Job, Receipt, WatchedJobs
-from agent.model import LOST_STATES, State, time_in
+from agent.model import State, time_in
 from agent.status.jobs import hang_action, receipt_text, sentence, title
 from agent.status.words import pair_name
 from exporters.snapshot_json import Document, instant
@@ -60,7 +60,7 @@ def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
         "seconds": receipt.lasted,
         "watched_seconds": receipt.watched,
         "gpu_seconds": {pair_name(pair): part for pair, part in sorted(receipt.seconds.items())},
-        "gpu_seconds_lost": time_in(receipt.seconds, *LOST_STATES),
+        "gpu_seconds_lost": receipt.lost,
         "gpu_seconds_exposed": time_in(receipt.seconds, State.COMMUNICATING),
         "gpu_seconds_unobserved": receipt.unobserved,
         "gpu_seconds_undivided": receipt.undivided,

@@ -1,6 +1,6 @@
 """The record of a job: its GPU usage and its speed."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, field
 
 from agent.bounds import HOUR
@@ -73,6 +73,9 @@ class JobRecord:
     shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
     """The job's share of each GPU that other jobs also use, or None if the share is unknown."""
     slower: Slowdown | None = None
+    missing: dict[str, float] = field(
+        default_factory=dict
+    )  # seconds since the GPU was lost, by UUID
     _at: float = 0.0
     _wall: float = 0.0
     _slower_since: float | None = None
@@ -87,8 +90,10 @@ class JobRecord:
         samples: SampleStore,
         known: Set[int],
         totals: Mapping[str, Totals],
+        lost: Container[str] = (),
     ) -> None:
-        """Process a tick. `known` contains PIDs with data, and `totals` is by GPU UUID."""
+        """Process a tick. `known` contains PIDs with data, `totals` is by GPU UUID, and `lost`
+        contains UUIDs of lost GPUs."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -102,6 +107,8 @@ class JobRecord:
                 )
         for uuid in self.uses.keys() - there.keys():
             self.uses[uuid].before = None
+            if uuid in lost:
+                self.missing[uuid] = self.missing.get(uuid, 0.0) + seconds
         self.speed.take(now, seconds, self.pulse.step)
         self._compare(now)
 
@@ -153,7 +160,8 @@ class JobRecord:
             for key, part in use.sums.items():
                 total[key] = total.get(key, 0.0) + max(0.0, part)
         seconds, joules = of(total, "seconds"), of(total, "joules")
-        unobserved = total.get(("unobserved", None), 0.0)
+        missing = sum(self.missing.values())
+        unobserved = total.get(("unobserved", None), 0.0) + missing
         hours = (sum(seconds.values()) + unobserved) / HOUR
         return Receipt(
             self.id,
@@ -167,7 +175,9 @@ class JobRecord:
             seconds=seconds,
             unobserved=unobserved,
             undivided=total.get(("undivided", None), 0.0),
-            held=sum(self.shares.get(gpu, 1.0) or 0.0 for gpu in self.group.gpus),
+            missing=missing,
+            held=sum(self.shares.get(gpu, 1.0) or 0.0 for gpu in self.group.gpus)
+            + len(self.missing),
             steps=int(max([0.0, *(u.sums.get(("steps", None), 0.0) for u in self.uses.values())])),
             mean_rate=self.speed.mean,
             joules=sum(joules.values()) if any(name == "joules" for name, _ in total) else None,

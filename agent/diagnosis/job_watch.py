@@ -89,7 +89,7 @@ class JobWatch:
             record.pulse = pulses.of_jobs.get(record.group, record.pulse)
             there = (accounts[g.uuid] for g in record.group.gpus if g.uuid in accounts)
             record.advice = most_fitting(account.advice for account in there)
-            record.take(snapshot, samples, known, totals)
+            record.take(snapshot, samples, known, totals, self.inventory().lost)
         self._judge(snapshot, accounts, workload.stopped(samples))
         price, lost = self.configuration.current[CostConfig], self.inventory().lost
         self._current = WatchedJobs(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from agent.bounds import HOUR
 from agent.jobs.identity import JobLabels
 from agent.jobs.speed import SLOWER
-from agent.model import BUSY, GAINED_BY, Cause, GpuKey, Pair, Reason, State
+from agent.model import BUSY, GAINED_BY, LOST_STATES, Cause, GpuKey, Pair, Reason, State, time_in
 
 
 class Goodput(NamedTuple):
@@ -126,7 +126,8 @@ class Receipt:
     contains GPU-seconds by state and cause, and `unobserved` is the GPU-seconds without a known
     state. A shared GPU counts in proportion to the job's share; if the share is unknown, the
     seconds of the whole GPU count only in `undivided`. `held` is the current number of GPUs, in
-    which shared GPUs count in proportion. `steps` is the number of steps since a rhythm was first
+    which shared GPUs count in proportion. `missing` is the GPU-seconds of its GPUs that are lost, a
+    part of `unobserved`. `steps` is the number of steps since a rhythm was first
     detected, and `mean_rate` is in steps per second, or None without a rhythm. `tensor` is the
     number of GPU-seconds that the work would take at the tensor core peak. `joules` is the increase
     of the energy counter in the observed seconds, or None without a counter; `joules_by` contains
@@ -155,12 +156,18 @@ class Receipt:
     tensor: float | None = None
     undivided: float = 0.0
     held: float = 0.0
+    missing: float = 0.0
     currency: str = ""
 
     @property
     def goodput(self) -> Goodput:
         """Goodput of the job, based on its GPU-seconds."""
         return Goodput(self.gpu_seconds, self.seconds.get(BUSY, 0.0), self.tensor)
+
+    @property
+    def lost(self) -> float:
+        """Lost GPU-seconds: those of the states that count as lost, and of lost GPUs."""
+        return time_in(self.seconds, *LOST_STATES) + self.missing
 
     @property
     def gpu_seconds(self) -> float:

@@ -8,7 +8,7 @@ from agent.hardware.fields import ALL_LINKS, FieldId
 from agent.hardware.gpm import NVLINK_UNIT, GpmId
 from agent.hardware.nvml import ALL_ONES
 from agent.metrics import declared_beside
-from agent.model import FINAL, PERMANENT, Absent, Labels, Metric
+from agent.model import FINAL, PERMANENT, Absent, Labels, Metric, Reason
 from agent.polling import intervals
 from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
 from agent.ranges import FASTEST_NVLINK
@@ -71,6 +71,7 @@ NVLINK5_ERRORS = {
 }
 """Field by `kind` label for Blackwell, which does not have any other kinds."""
 
+LINK_DOWN = Absent(Reason.UNKNOWN, "the link is down")
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
 USUAL_LINK_SPEED = 25e9  # Nominal bytes per second per link and direction on others
@@ -114,8 +115,12 @@ class LinkReads:
         return any(self._half <= now.get(one, 0.0) * NVLINK_UNIT <= FASTEST_NVLINK for one in ids)
 
     def per_link(self, out: ReadOutput) -> None:
-        scopes = {link: (str(link),) for link in self._device.links()}
+        links = self._device.links()
+        scopes = {link: (str(link),) for link in links if link not in self._down}
         GpuRows(self._device, self._bytes(PER_LINK, scopes)).read(out)
+        for link in self._down.intersection(links):
+            for metric in PER_LINK:
+                out.absent(metric, LINK_DOWN, str(link))
 
     def _bytes(
         self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]

@@ -108,10 +108,10 @@ class StatusBoard:
         paths = path_statuses(ways, source.diagnosis.bandwidth, samples, silent=silent)
         seen = self._seen(snapshot, paths, silent=silent)
         clauses = headline(seen)
-        ailing = ailing_paths(seen.findings)
+        ailing = ailing_paths(seen.findings, (gpu.number for gpu in seen.gpus))
         jobs, (_, absences, sources, rates) = source.jobs(), self._looked(ailing)
         made_of = samples, source.system(), self._ends, source.diagnosis.bandwidth, paths
-        graph, links = nvlink_graph(*made_of, faults=source.faults.active)
+        graph, links = nvlink_graph(*made_of, faults=source.faults.active, ailing=ailing)
         groups = _groups(seen, clauses)
         running = tuple(_running(jobs, seen, groups))
         return Status(

@@ -171,7 +171,9 @@ Ailing = Mapping[tuple[str, str], Level]
 """Level of the most severe finding, by kind of path and device. The kind is empty for host devices,
 because most findings of a GPU do not concern a path."""
 
+OF_FABRIC = frozenset({"fabric_service", "switch_error"})
 OF_PATH = {
+    **dict.fromkeys(OF_FABRIC, "nvlink"),
     "fabric_health": "nvlink",
     "fabric_state": "nvlink",
     "link_errors": "nvlink",
@@ -184,10 +186,13 @@ OF_PATH = {
 """Path that is affected by a finding of a GPU, by kind of finding."""
 
 
-def ailing_paths(findings: Sequence[FindingStatus]) -> Ailing:
-    """Return the devices, and the paths of GPUs, that have a finding which has not ended."""
+def ailing_paths(findings: Sequence[FindingStatus], gpus: Iterable[int]) -> Ailing:
+    """Return the devices, and the paths of GPUs, that have a finding which has not ended. A fault
+    of the switches concerns the NVLinks of all GPUs."""
     found: dict[tuple[str, str], Level] = {}
+    all_of = tuple(f"gpu{number}" for number in gpus)
     for one in findings:
-        for device in () if one.over else one.devices:
+        devices = all_of if one.kind in OF_FABRIC else one.devices
+        for device in () if one.over else devices:
             found.setdefault((OF_PATH.get(one.kind, ""), device), one.level)
     return found

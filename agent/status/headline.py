@@ -40,13 +40,16 @@ def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
     """Return the clauses about hardware faults and the work of the GPUs, most serious first."""
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
-    clauses = [*_broken(facts), *_work(facts)]
+    work = [*_work(facts)]
+    most = 1 + any(clause.level is Level.INFO for clause in work)
+    clauses = [*_broken(facts, most), *work]
     waits = {one.id for one in facts.findings if one.can_wait}
     clauses.sort(key=lambda one: bool(waits.intersection(one.findings)))
     return tuple(sorted(clauses, key=lambda one: GRAVEST_FIRST.index(one.level)))
 
 
-def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
+def _broken(facts: SeenTick, most: int) -> Iterator[HeadlineClause]:
+    """Yield clauses about at most `most` faults: two before work that is only worth a note."""
     snapshot, inventory = facts.snapshot, facts.source.inventory
     if silent := silence(snapshot):
         yield _driver_hangs(facts, silent)
@@ -60,8 +63,7 @@ def _broken(facts: SeenTick) -> Iterator[HeadlineClause]:
         yield _lost(facts, lost)
         return
     faults = [one for one in facts.findings if is_fault(one) and not one.hidden_by]
-    first = min(faults, key=lambda one: one.kind in UNSEEN, default=None)
-    if first:
+    for first in sorted(faults, key=lambda one: one.kind in UNSEEN)[:most]:
         yield HeadlineClause(
             level=first.level,
             text=capital(first.text, first.devices),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.diagnosis.advice import SUMMARIES, hang_advice, severity
 from agent.jobs.job import Culprit, Hang, Job, Receipt, amount, percent
-from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, Snapshot, State, time_in
+from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, Snapshot, State
 from agent.ranges import gpus_named
 from agent.status.findings import grave
 from agent.status.model import EndedJob, FindingStatus, Level, PairShare, RunningJob
@@ -113,7 +113,7 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 def hours_text(receipt: Receipt) -> str:
     """Return the GPU-hours, the lost GPU-hours, and then the other states, largest first."""
-    lost = time_in(receipt.seconds, *LOST_STATES)
+    lost = receipt.lost
     words: tuple[list[str], list[str]] = [], []
     for pair, share in largest(receipt.seconds):
         beside = " (not counted as lost)" * (pair[0] is State.COMMUNICATING)
@@ -131,7 +131,7 @@ def cost_text(receipt: Receipt) -> str:
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
-    sums = receipt.cost, each * time_in(receipt.seconds, *LOST_STATES), 3600 * each * receipt.held
+    sums = receipt.cost, each * receipt.lost, 3600 * each * receipt.held
     cost, lost, hourly = (f"{one:.2f} {receipt.currency}".rstrip() for one in sums)
     if receipt.ended is not None:
         return f"cost {cost}, of which lost {lost}"
@@ -224,7 +224,7 @@ def running_job(
         since=began(snapshot, receipt.lasted),
         watched_seconds=round(receipt.watched),
         gpu_seconds=round(whole),
-        lost_gpu_seconds=round(time_in(receipt.seconds, *LOST_STATES)),
+        lost_gpu_seconds=round(receipt.lost),
         steps_per_second=tuple(None if rate is None else round(rate, 3) for rate in job.rates),
         shares=tuple(
             PairShare(state=pair[0], cause=pair[1], share=round(share, 3), text=SUMMARIES[pair])

@@ -62,6 +62,7 @@ def link_rates(
             most[key.path][words] = words if full else rate(sheet, None, key.path)
     # The PCIe generation drops while a GPU is idle, so only the width can indicate a fault.
     for gpu in gpus:
+        off["nvlink", "with a fault"] += ("nvlink", f"gpu{gpu.index}") in ailing
         if gpu.uuid in lost:
             off["pcie", "lost"] += 1
             continue
@@ -74,8 +75,8 @@ def link_rates(
         found["pcie"][words] += 1
         if lanes and widest:
             most["pcie"][words] = words if lanes >= widest else f"x{widest:.0f}"
-    texts = {path: [*_rates(path, found[path], most[path])] for path, _ in (*off, *found.items())}
-    for (path, why), number in off.items():
+    texts = {path: [*_rates(path, found[path], most[path])] for path, _ in (*+off, *found.items())}
+    for (path, why), number in (+off).items():
         texts[path] += [f"{number} {why}"] * bool(why)
     return {path: ", ".join(words) for path, words in texts.items()}
 

@@ -13,6 +13,7 @@ from agent.ranges import pci_address
 from agent.series import SampleStore
 from agent.sources import gpu, nvlink
 from agent.specs.sheets import SystemSpec
+from agent.status.findings import Ailing
 from agent.status.model import LinkLoad, LinkStatus, NvlinkGraph, PathStatus
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
@@ -83,8 +84,10 @@ def nvlink_graph(
     paths: Sequence[PathStatus],
     *,
     faults: Iterable[ActiveFault],
+    ailing: Ailing,
 ) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
-    """Return the NVLink graph and its edges. `faults` shows which links have errors."""
+    """Return the NVLink graph and its edges. `faults` shows which links have errors, and `ailing`
+    which GPUs have a fault of NVLink."""
     errs = {
         (one.finding.gpu.index, int(one.finding.device))
         for one in faults
@@ -100,7 +103,7 @@ def nvlink_graph(
     full = bandwidth.threshold("nvlink")
     to_switch = [link for link in links if link.peer is None]
     edges = [
-        *_spokes(to_switch, totals, full, errs),
+        *_spokes(to_switch, totals, full, errs, ailing),
         *_meshes([link for link in links if link.peer is not None], totals, full, errs),
     ]
     kind = "switch" if to_switch else "direct" if links else "none"
@@ -142,7 +145,11 @@ def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
 
 
 def _spokes(
-    links: Iterable[Link], totals: Mapping[int, float], full: float, errs: Set[tuple[int, int]]
+    links: Iterable[Link],
+    totals: Mapping[int, float],
+    full: float,
+    errs: Set[tuple[int, int]],
+    ailing: Ailing,
 ) -> Iterator[LinkStatus]:
     """Yield an edge per GPU for all links between the GPU and the switches."""
     by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
@@ -153,7 +160,8 @@ def _spokes(
         known = [link.ratio for link in its if link.ratio is not None]
         ratio = totals.get(number, max(known, default=None))
         erring = [link.number for link in its if link.up and (number, link.number) in errs]
-        load = LinkLoad.ERRING if erring else load_of(len(down) < len(its), ratio, full)
+        bad = erring or (("nvlink", f"gpu{number}") in ailing and len(down) < len(its))
+        load = LinkLoad.ERRING if bad else load_of(len(down) < len(its), ratio, full)
         yield LinkStatus(
             gpu=number,
             peer=None,

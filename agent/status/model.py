@@ -230,7 +230,7 @@ class LinkLoad(StrEnum):
     LOW = "low"
     MID = "mid"
     FULL = "full"
-    ERRING = "erring"  # has errors
+    ERRING = "erring"  # has errors or another fault
     LESS = "less"  # some links of the edge are down
     DOWN = "down"
     UNKNOWN = "unknown"

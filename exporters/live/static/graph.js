@@ -4,7 +4,7 @@ import { drawing, element, keep, put, say, write } from "./dom.js";
 import { WIDTH, layout } from "./layout.js";
 
 const LOADS = { // in the order of the scale
-  none: "at rest", low: "little", mid: "much", full: "full", erring: "errors", less: "some links down", down: "down", unknown: "not known",
+  none: "at rest", low: "little", mid: "much", full: "full", erring: "with a fault", less: "some links down", down: "down", unknown: "not known",
 };
 const APART = 8; // between the links of one pair
 const LEGIBLE = 9; // radius from which a node has its number

@@ -9,7 +9,7 @@ import pytest
 from agent.diagnosis.advice import ADVICE
 from agent.model import Cause, State
 from agent.status.jobs import sentence
-from agent.status.model import Level
+from agent.status.model import Level, LinkLoad
 from tests.support.machine_controls import lose
 from tests.support.statuses import shown
 
@@ -119,3 +119,31 @@ def test_an_alert_says_the_time_that_is_left() -> None:
     ]
     assert "would fire in 1 min" in "".join(texts)
     assert "would fire now" in texts[-1]
+
+
+def test_a_fault_of_the_fabric_marks_nvlink_everywhere() -> None:
+    for name, count in (("dgx-h100:training+switch-fatal", 8), ("gb200-tray:idle+fabric-error", 1)):
+        status = shown(name).run(20).status
+        (path,) = (one for one in status.path_kinds if one.path == "nvlink")
+        assert (len(path.faults), path.rates) == (count, f"{count} with a fault")
+        assert sum(link.load is LinkLoad.ERRING for link in status.links) == count
+
+
+def test_a_warning_comes_before_work_that_is_only_worth_a_note() -> None:
+    status = shown("dgx-a100:exposed-communication+nvlink-down+rows-pending").run(60).status
+    levels = [clause.level for clause in status.headline]
+    assert levels == [Level.CRITICAL, Level.WARNING, Level.INFO]
+
+
+def test_counters_of_a_link_that_is_down_say_so() -> None:
+    status = shown("dgx-a100:training+nvlink-down").run(90).status
+    texts = {one.text for one in status.absences if one.metric.startswith("dgx_nvlink_link_")}
+    assert texts == {"GPU 0 link 2: no usable value returned: the link is down"}
+
+
+def test_a_job_loses_the_time_of_its_lost_gpu() -> None:
+    machine = shown("dgx-h100:training").run(60)
+    machine.bench.machine.set_scenario("gpu-lost")
+    before = machine.run(10).status.jobs[0]
+    (job,) = machine.run(100).status.jobs
+    assert job.lost_gpu_seconds - before.lost_gpu_seconds >= 95
