@@ -28,8 +28,8 @@ MUCH = 0.25
 """Minimum share of lost time, as in the alert, for a job to get the severity of the loss."""
 
 MOST_SHARES = 3
-LEAST = 0.01
-"""Minimum time share of a state to be mentioned."""
+LEAST, WORTH = 0.01, 0.05
+"""Minimum time shares: of a state, to be mentioned, and of a saving, to be worth a sentence."""
 MOST = 0.9
 """Maximum saved share of a job's time. Above it, there is too little work for an estimate."""
 
@@ -112,12 +112,17 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def hours_text(receipt: Receipt) -> str:
-    """Return the GPU-hours, the lost GPU-hours, and then the other states, largest first."""
-    lost = receipt.lost
+    """Return the GPU-hours, the lost GPU-hours, and then the other states, largest first. Shares
+    are of the observed time plus the time of lost GPUs."""
+    lost, missing = receipt.lost, receipt.missing
     words: tuple[list[str], list[str]] = [], []
+    observed = receipt.gpu_seconds / max(receipt.gpu_seconds + missing, 1.0)
+    if missing:
+        words[True].append(f"a GPU lost {percent(1 - observed)}")
     for pair, share in largest(receipt.seconds):
-        beside = " (not counted as lost)" * (pair[0] is State.COMMUNICATING)
-        words[pair[0] in LOST_STATES].append(f"{SUMMARIES[pair]} {percent(share)}{beside}")
+        beside = " (not counted as lost)" if pair[0] is State.COMMUNICATING else ""
+        text = f"{SUMMARIES[pair]} {percent(share * observed)}{beside}"
+        words[pair[0] in LOST_STATES].append(text)
     others, losses = (", ".join(named[:MOST_SHARES]) for named in words)
     text = f"GPU-hours: {amount(receipt.gpu_seconds / 3600)}; lost "
     text += amount(lost / 3600) if lost else "none"
@@ -145,7 +150,7 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
     first, watched = next(known, None), max(receipt.watched, 1.0)
-    if not first or not LEAST * watched <= first.saved <= MOST * watched:
+    if not first or not WORTH * watched <= first.saved <= MOST * watched:
         return ""
     less = f"up to {percent(first.saved / receipt.watched)} less time"
     would = "would so far have taken" if receipt.ended is None else "would have taken"

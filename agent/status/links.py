@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from agent.faults.watch import ActiveFault
-from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import Labels
 from agent.ranges import pci_address
@@ -117,9 +116,7 @@ def nvlink_graph(
 
 def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
-    fullest = max((edge.ratio or 0.0 for edge in edges), default=0.0)
-    words = [TITLES.get(kind, ""), f"{up} of {all_of} links up" if edges else ""]
-    words.append(f"fullest at {percent(fullest)}" if fullest >= LITTLE else "")
+    words = TITLES.get(kind, ""), f"{up} of {all_of} links up" if edges else ""
     return ", ".join(filter(None, words))
 
 

@@ -64,7 +64,7 @@ def test_a_rack_without_power_is_one_alert(inbox: Inbox) -> None:
 
     eventually(gone, "the rack")
     assert len(gone()) == 1
-    assert "nodes of rack r03 in cluster simulated have not answered" in gone()[0]
+    assert "nodes of rack r03 in cluster simulated have not responded" in gone()[0]
     assert {d.instance for d in inbox.deliveries if d.name == "DgxAgentDown"} & DARK == set()
 
 

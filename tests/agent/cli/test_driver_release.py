@@ -88,7 +88,7 @@ def test_the_page_and_the_service_manager_say_so_and_are_not_alarmed(file: Path)
     machine = shown("dgx-h100:training", DriverConfig(release_file=str(file))).run(5)
     file.touch()
     machine.run(8)
-    sentence = f"o GPU is watched: the driver is released by {file}"
+    sentence = f"o GPU is monitored: the driver is released by {file}"
     status = machine.status
     assert status.headline[0].text == f"N{sentence}"
     assert status.level is None

@@ -147,3 +147,4 @@ def test_a_job_loses_the_time_of_its_lost_gpu() -> None:
     before = machine.run(10).status.jobs[0]
     (job,) = machine.run(100).status.jobs
     assert job.lost_gpu_seconds - before.lost_gpu_seconds >= 95
+    assert re.search(r"; lost \S+ \(a GPU lost \d+ % of all", job.hours), job
