@@ -151,6 +151,7 @@ class StatusBoard:
             source.diagnosis.bandwidth,
             _places(source),
             partial(finding_step, gpus={gpu.identity.uuid: gpu for gpu in gpus}),
+            peers=self._ends.ends,
         )
         of_gpus = by_gpu(findings, (gpu.identity.key for gpu in gpus))
         return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)

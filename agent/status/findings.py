@@ -10,7 +10,7 @@ from agent.faults.findings import of_gpus
 from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState, FaultWatch
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
-from agent.model import Finding, GpuKey, Snapshot
+from agent.model import Finding, GpuKey, Labels, Snapshot
 from agent.ranges import gpus_named
 from agent.status.model import AlertStatus, FindingStatus, Level
 from agent.status.words import (
@@ -34,9 +34,12 @@ def finding_statuses(
     bandwidth: PathAccounts,
     places: Mapping[str, tuple[str, Sequence[int]]],
     step: Callable[[ActiveFault], str],
+    *,
+    peers: Mapping[Labels, int | None],
 ) -> tuple[FindingStatus, ...]:
     """Return the active faults, most serious first. `places` contains places and GPUs for kinds of
-    faults that have no place of their own. `step` returns the first step for a fault."""
+    faults that have no place of their own. `step` returns the first step for a fault. `peers`
+    contains the GPU at the remote end of each NVLink."""
     added = {one.hidden_by: one.fault.finding.adds for one in watch.active if one.fault.finding}
     words = {
         one.id: (
@@ -45,13 +48,40 @@ def finding_statuses(
         )
         for one in watch.active
     }
+    near = _near_ends(watch.active, peers)
     alike: dict[object, list[ActiveFault]] = {}
     for one in watch.active:
         told = one.finding.kind, words[one.id], one.alert, one.over, bool(one.hidden_by)
-        alike.setdefault(told if one.finding.gpu else one.id, []).append(one)
+        merges = one.finding.gpu and one.id not in {*near, *near.values()}
+        alike.setdefault(told if merges else one.id, []).append(one)
     hiders = {one.id: (same[0].id, one.fault.alert) for same in alike.values() for one in same}
-    found = (_status(same, words, snapshot, watch, hiders) for same in alike.values())
+    found = (_status(same, words, snapshot, watch, hiders, near=near) for same in alike.values())
     return tuple(_placed(one, *places.get(one.kind, ("", ()))) for one in found)
+
+
+def _near_ends(active: Sequence[ActiveFault], peers: Mapping[Labels, int | None]) -> dict[str, str]:
+    """Return the faults whose NVLinks all end at one GPU, each with the fault of that GPU that
+    reports the same links. If all links of both are the same, the first of both has no entry."""
+    ends = {
+        one.id: (gpu.index, [peers.get((*gpu.labels, link)) for link in one.finding.names])
+        for one in active
+        if one.finding.kind == "links_down" and not one.hidden_by and (gpu := one.finding.gpu)
+    }
+    near: dict[str, str] = {}
+    for far, (index, remote) in reversed(ends.items()):
+        for one, (its, others) in ends.items():
+            if {*remote} == {its} and others.count(index) >= len(remote) and one not in near:
+                near[far] = one
+    return near
+
+
+def _between(one: ActiveFault, other: ActiveFault) -> str:
+    """Return a text about NVLinks that are down, with both of their ends."""
+    count = len(one.finding.names)
+    link, links, are = ("link", "NVLink", "is") if count == 1 else ("links", "NVLinks", "are")
+    found = [(end.finding.gpu, ", ".join(end.finding.names)) for end in (one, other)]
+    ends = " and ".join(f"GPU {gpu.index} ({link} {names})" for gpu, names in found if gpu)
+    return f"{count} {links} between {ends} {are} down"
 
 
 def _port(one: ActiveFault) -> tuple[str, ...]:
@@ -81,22 +111,26 @@ def _status(
     snapshot: Snapshot,
     watch: FaultWatch,
     hiders: Mapping[str, tuple[str, str]],
+    *,
+    near: Mapping[str, str],
 ) -> FindingStatus:
     first = alike[0]
     finding = first.finding
     gpus = sorted({one.finding.gpu.index for one in alike if one.finding.gpu})
     brief, do = (of_gpus(text, gpus) for text in words[first.id])
-    hidden, hider = hiders.get(first.hidden_by or "", (None, ""))
-    port = finding.names[:1] if first.fault.place == "port" else ()
-    device = ":".join((finding.device, *port))
-    sights = [one.since for one in (*alike, *(one for one in watch.active if _under(one, alike)))]
+    hidden, hider = hiders.get(first.hidden_by or "", (near.get(first.id), ""))
+    device = ":".join(_port(first) if first.fault.place == "port" else (finding.device,))
+    far = [one for one in watch.active if near.get(one.id) == first.id]
+    sights = [one.since for one in watch.active if one in (*alike, *far) or _under(one, alike)]
     begun = [(watch.first or 0.0) if since is None else since for since in sights]
-    where = f"{gpus_named(gpus)}: " if gpus else ""
+    text = f"{gpus_named(gpus)}: {brief}" if gpus else brief
+    if len(far) == 1 and len(far[0].finding.names) == len(finding.names):
+        text = _between(first, far[0])
     return FindingStatus(
         id=first.id,
         kind=finding.kind,
         level=LEVEL[first.severity],
-        text=f"{where}{brief}",
+        text=text,
         brief=brief,
         devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),
         since=began(snapshot, snapshot.at - min(begun)),
@@ -132,12 +166,12 @@ def _alert(one: ActiveFault, hider: str, stood: float) -> AlertStatus | None:
     name, severity = one.fault.alert, one.finding.severity
     if hider:
         return alert_status(name, severity, AlertState.OFF, f"is held back by {hider}")
-    if one.alert is AlertState.WOULD_FIRE:
-        return alert_status(name, severity, AlertState.WOULD_FIRE, "would fire now")
-    if one.alert is AlertState.HOLDING:
-        when = fires_in(one.hold - stood)
-        return alert_status(name, severity, AlertState.HOLDING, when)
-    return alert_status(name, severity, AlertState.OFF, "does not fire")
+    when = {
+        AlertState.WOULD_FIRE: "would fire now",
+        AlertState.HOLDING: fires_in(one.hold - stood),
+        AlertState.OFF: "does not fire",
+    }
+    return alert_status(name, severity, one.alert, when[one.alert])
 
 
 def grave(findings: Iterable[FindingStatus]) -> bool:
@@ -178,10 +212,8 @@ OF_PATH = {
     "fabric_state": "nvlink",
     "link_errors": "nvlink",
     "links_down": "nvlink",
-    "pcie_generation": "pcie",
-    "pcie_lanes": "pcie",
+    **dict.fromkeys(PCIE_KINDS, "pcie"),
     "pcie_replays": "pcie",
-    "pcie_slot": "pcie",
 }
 """Path that is affected by a finding of a GPU, by kind of finding."""
 

@@ -159,6 +159,7 @@ def _spokes(
         erring = [link.number for link in its if link.up and (number, link.number) in errs]
         bad = erring or (("nvlink", f"gpu{number}") in ailing and len(down) < len(its))
         load = LinkLoad.ERRING if bad else load_of(len(down) < len(its), ratio, full)
+        notes = _note(number, down), _note(number, erring, verb="had errors")
         yield LinkStatus(
             gpu=number,
             peer=None,
@@ -169,10 +170,7 @@ def _spokes(
             down=tuple(down),
             ratio=ratio,
             load=LinkLoad.LESS if 0 < len(down) < len(its) else load,
-            text="; ".join(
-                filter(None, (_note(number, down), _note(number, erring, verb="had errors")))
-            )
-            or None,
+            text="; ".join(filter(None, notes)) or None,
         )
 
 

@@ -129,6 +129,31 @@ def test_a_fault_of_the_fabric_marks_nvlink_everywhere() -> None:
         assert sum(link.load is LinkLoad.ERRING for link in status.links) == count
 
 
+@pytest.mark.parametrize("name", ["dgx-station-v100", "dgx-1-v100"])
+def test_both_ends_of_a_link_are_one_fault(name: str) -> None:
+    machine = shown(f"{name}:training").run(20)
+    machine.bench.machine.set_scenario("training+nvlink-down")
+    status = machine.run(90).status
+    near, far = (one for one in status.findings if one.kind == "links_down")
+    assert (near.hidden_by, far.hidden_by) == (None, near.id)
+    (clause,) = (one for one in status.headline if one.level is Level.CRITICAL)
+    ends = r"GPU 0 \(link 2\) and GPU 3 \(link \d\)"
+    assert re.fullmatch(f"1 NVLink between {ends} is down", clause.text)
+    assert clause.since == min(near.since, far.since)
+    assert far.alert
+    assert "held back" not in far.alert.text  # Alertmanager sends both
+
+
+def test_two_links_of_a_gpu_are_one_fault_with_three_ends() -> None:
+    machine = shown("dgx-1-v100:training").run(20)
+    machine.bench.machine.set_scenario("training+nvlink-down")
+    machine.bench.machine.cut_link(3, 4)
+    found = [one for one in machine.run(90).status.findings if one.kind == "links_down"]
+    hub, *ends = sorted(found, key=lambda one: one.hidden_by or "")
+    assert hub.text.startswith("GPU 3: 2 NVLinks are down")
+    assert [one.hidden_by for one in ends] == 2 * [hub.id]
+
+
 def test_a_warning_comes_before_work_that_is_only_worth_a_note() -> None:
     status = shown("dgx-a100:exposed-communication+nvlink-down+rows-pending").run(60).status
     levels = [clause.level for clause in status.headline]
