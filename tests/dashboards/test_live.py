@@ -69,7 +69,7 @@ SOMETIMES = {
     # GPUs that lie far from the others
     *(asked.place for asked in queries() if "stddev" in asked.target["expr"]),
     ("dgx-node", JOBS, "A"),  # that lose nothing
-    ("dgx-fleet", FIRST, "G"),  # communication that nothing hides
+    ("dgx-fleet", FIRST, "H"),  # communication that nothing hides
     ("dgx-fleet", "Time lost, by node and cause", "A"),  # nothing is lost; nothing fires
     *(("dgx-fleet", panel, "A") for panel in OF_THE_ILL),
 }

@@ -85,6 +85,7 @@ class Running:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self._lines.put(line)
+        self._lines.put("")
 
     def line(self, pattern: str) -> re.Match[str]:
         """The first line from now on in which the pattern is found."""
@@ -97,6 +98,7 @@ class Running:
                 raise AssertionError(
                     f"no line with {pattern} within {PATIENCE:g} s: {said}"
                 ) from None
+            assert text, f"it ended without a line with {pattern}: {''.join(self.said)}"
             self.said.append(text)
             found = re.search(pattern, text)
             if found:
