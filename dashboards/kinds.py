@@ -41,7 +41,7 @@ def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
     return override(label, {"mappings": mappings, **properties})
 
 
-UNOBSERVED = {"mode": "fixed", "fixedColor": COLOURS["dashed"]}
+UNOBSERVED = {"mode": "fixed", "fixedColor": COLOURS["unobserved"]}
 OF_STATES = [
     *(
         override(

@@ -28,6 +28,9 @@ def test_states_have_one_name_and_colour_on_every_board() -> None:
             if {"displayName", "color"} <= properties.keys():
                 fixed = properties["color"]["fixedColor"]
                 colours.setdefault(properties["displayName"], set()).add(fixed)
+    (unobserved,) = colours.pop("not observed")  # time without a state
+    least = min(distance(unobserved, colour) for colour in STATES.values())
+    assert least >= 11, "it looks like a state"
     assert colours == {name_of(pair): {colour} for pair, colour in STATES.items()}
 
 
