@@ -9,7 +9,6 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
 from ipaddress import IPv6Address, IPv6Network
 
@@ -21,8 +20,6 @@ from agent.ranges import is_loopback
 
 PASSWORD_BYTES = 72
 """Number of bytes at the beginning of a password that bcrypt uses."""
-
-ALPHABET = "./ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def require_bcrypt() -> None:
@@ -40,11 +37,11 @@ def unmatched_hash(users: Mapping[str, str]) -> str:
     import bcrypt
 
     cost = max(int(stored.split("$")[2]) for stored in users.values())
-    return bcrypt.gensalt(cost).decode() + "".join(secrets.choice(ALPHABET) for _ in range(31))
+    return bcrypt.gensalt(cost).decode() + secrets.token_hex(16)[1:]
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes, one at a time and on a separate thread. Correct
+    """Checks passwords against bcrypt hashes, one at a time and on another thread. Correct
     passwords are cached as digests with a process secret, so guesses do not delay their owners."""
 
     def __init__(self) -> None:
@@ -52,7 +49,7 @@ class Passwords:
         self._users: Mapping[str, str] = {}
         self._right: dict[str, bytes] = {}  # digests by user
         self._unmatched = ""
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="passwords")
+        self._checking = asyncio.Lock()
 
     async def check(self, users: Mapping[str, str], user: str, password: str) -> bool:
         """Return whether the password of the user is correct."""
@@ -63,12 +60,13 @@ class Passwords:
         digest = blake2b(text, key=self._secret).digest()
         if self._right.get(user) == digest:
             return True
-        loop = asyncio.get_running_loop()
-        matched = await loop.run_in_executor(self._thread, matches, password, stored)
+        async with self._checking:
+            if self._right.get(user) == digest:  # by a request that came at the same time
+                return True
+            matched = await asyncio.to_thread(matches, password, stored)
         if matched and user in users:
             self._right[user] = digest
-            return True
-        return False
+        return matched and user in users
 
 
 def matches(password: str, stored: str) -> bool:
@@ -84,7 +82,6 @@ def matches(password: str, stored: str) -> bool:
 STREAM = "/api/v1/stream"
 OUR_OWN = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site in requests from the agent's own page and for typed URLs."""
-
 
 OURS = ("localhost", os.uname().nodename)
 
@@ -106,9 +103,8 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
 def is_cross_site(request: web.Request) -> bool:
     """Return whether a page of another origin requests the stream. Such a page could not read the
     events, but with 32 open streams, it would block all other clients."""
-    if request.path != STREAM:
-        return False
-    return request.headers.get("Sec-Fetch-Site", "none").lower() not in OUR_OWN
+    site = request.headers.get("Sec-Fetch-Site", "none").lower()
+    return request.path == STREAM and site not in OUR_OWN
 
 
 def _name(host: str) -> str:
