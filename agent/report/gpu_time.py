@@ -195,8 +195,10 @@ def summary(report: Report) -> Iterator[str]:
             parts.append(f"other causes {report.priced(rows, smaller, '')}")
         share = f"{percent(lost / all_of)} of all"
         if report.before is not None:
+            before = percent(report.before)
             worse = "worse" if lost / all_of > report.before else "better"
-            share += f" ({worse} than {percent(report.before)} in the same span before)"
+            than = "as" if share == f"{before} of all" else f"{worse} than {before}"
+            share += f" ({than} in the same span before)"
         yield f"Lost: {report.priced(rows, pairs.keys())}, {share}: {', '.join(parts)}."
     else:
         yield "No time was lost."

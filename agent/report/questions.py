@@ -39,12 +39,12 @@ from agent.report.gpu_time import (
     ordered,
     pair_of,
 )
+from agent.sources.system import GPUS_EXPECTED
 
 ANSWER_SECONDS = 60.0
 MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # maximum bytes per response and per read
 NONE = "(none)"
 BUILD_INFO = "dgx_agent_build_info"
-GPUS_EXPECTED = "dgx_system_gpus_expected"
 OF_TIME = records.SECONDS_RECORD, records.SHARED_SECONDS_RECORD
 OF_TENSOR = records.TENSOR_RECORD, records.SHARED_TENSOR_RECORD
 Sums = dict[tuple[str, ...], float]
@@ -137,7 +137,7 @@ def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
     of its GPUs. Without their expected number, it is the maximum in any five minutes, rounded."""
     every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
     fullest = f"max_over_time({by} ({seconds})[{since}:{every}])"
-    gpus = f"max by (cluster, instance) (max_over_time({GPUS_EXPECTED}[{since}]))"
+    gpus = f"max by (cluster, instance) (max_over_time({GPUS_EXPECTED.name}[{since}]))"
     known = f"clamp_min(round({fullest} / {seconds_of(every):g}), 1)"
     whole, parts = (
         {" ".join(filter(None, map(one.get, LABELS["node"]))): value for one, value in found}

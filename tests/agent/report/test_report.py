@@ -19,14 +19,7 @@ import pytest
 from agent.cli.parser import run_command
 from agent.cli.report import DISPENSABLE, as_html, overview
 from agent.model import Cause, State
-from agent.report.gpu_time import (
-    GpuTime,
-    Price,
-    Report,
-    as_csv,
-    document,
-    ordered,
-)
+from agent.report.gpu_time import GpuTime, Price, Report, as_csv, document, ordered
 from exporters.jobs_json import jobs_document
 from tests.stack.running import run_to_end
 from tests.support.certificates import Authority, Pair

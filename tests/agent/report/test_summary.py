@@ -1,5 +1,7 @@
 """The sentences of a report, for readers who read no table."""
 
+import pytest
+
 from agent.model import Cause, State
 from agent.report.gpu_time import GpuTime, ordered, summary
 from tests.agent.report.test_report import IDLE, REPORT, ROWS
@@ -30,3 +32,14 @@ def test_a_report_begins_with_what_matters() -> None:
         "First to look at: node =bad<b>, which lost most: starved by disk for 1.50 GPU-hours "
     )
     assert list(summary(REPORT._replace(rows=ordered(ROWS[:1]))))[1:] == ["No time was lost."]
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [(0.248, "as"), (0.252, "as"), (0.2, "worse than 20 %"), (0.3, "better than 30 %")],
+)
+def test_the_span_before_is_compared_as_it_is_printed(before: float, told: str) -> None:
+    """ROWS lose a quarter."""
+    assert f"25 % of all ({told} in the same span before)" in " ".join(
+        summary(REPORT._replace(before=before))
+    )
