@@ -14,13 +14,7 @@ from math import inf
 from operator import add
 from typing import NamedTuple
 
-from agent.bounds import (
-    LIST_BEGUN,
-    MOST_DESCENDANTS,
-    MOST_FOLLOWED,
-    MOST_LISTED,
-    MOST_THREADS,
-)
+from agent.bounds import LIST_BEGUN, MOST_DESCENDANTS, MOST_FOLLOWED, MOST_LISTED, MOST_THREADS
 from agent.hardware import processes
 from agent.hardware.files import FileTree, names_in
 from agent.model import Labels
@@ -86,8 +80,9 @@ class _Thread:
         if self.at is not None:
             both = zip(counted, self.counted, strict=True)
             grown = [now - before if now > before else 0.0 for now, before in both]
-            grown[2] = at - self.at if state == "D" else 0.0
-            self.grown = Times(*grown)
+            running, queued, _, system, fresh = grown
+            blocked = at - self.at if state == "D" else 0.0
+            self.grown = Times(running, queued, blocked, system, fresh)
         self.at, self.counted = at, counted
         return self.grown
 

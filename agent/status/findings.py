@@ -13,14 +13,7 @@ from agent.limits.paths import PathAccounts
 from agent.model import Finding, GpuKey, Labels, Snapshot
 from agent.ranges import gpus_named
 from agent.status.model import AlertStatus, FindingStatus, Level
-from agent.status.words import (
-    LEVEL,
-    alert_status,
-    began,
-    finding_text,
-    fires_in,
-    wait,
-)
+from agent.status.words import LEVEL, alert_status, began, finding_text, fires_in, wait
 
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
@@ -121,7 +114,8 @@ def _status(
     hidden, hider = hiders.get(first.hidden_by or "", (near.get(first.id), ""))
     device = ":".join(_port(first) if first.fault.place == "port" else (finding.device,))
     far = [one for one in watch.active if near.get(one.id) == first.id]
-    sights = [one.since for one in watch.active if one in (*alike, *far) or _under(one, alike)]
+    ours = [*alike, *far, *(one for one in watch.active if _under(one, alike))]
+    sights = [one.since for one in ours]
     begun = [(watch.first or 0.0) if since is None else since for since in sights]
     text = f"{gpus_named(gpus)}: {brief}" if gpus else brief
     if len(far) == 1 and len(far[0].finding.names) == len(finding.names):
