@@ -11,16 +11,7 @@ from time import time
 from agent import __version__
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
-from agent.cli.table import (
-    GUTTER,
-    NARROWEST,
-    UNKNOWN,
-    local,
-    prose,
-    share,
-    table,
-    terminal_width,
-)
+from agent.cli.table import GUTTER, NARROWEST, UNKNOWN, local, prose, share, table, terminal_width
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.diagnosis.advice import ADVICE

@@ -16,12 +16,7 @@ from typing import Any
 from agent import __version__
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.driver_release import DriverRelease, execute_again
-from agent.cli.options import (
-    board_of,
-    hardware_of,
-    settings_of,
-    stop_signal,
-)
+from agent.cli.options import board_of, hardware_of, settings_of, stop_signal
 from agent.clock import SystemClock
 from agent.config.configuration import ConfigError
 from agent.config.reload import Reload

@@ -3,12 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from agent.diagnosis.active_share import (
-    LEAST_WAIT,
-    ActiveShares,
-    in_lock_step,
-    not_computing,
-)
+from agent.diagnosis.active_share import LEAST_WAIT, ActiveShares, in_lock_step, not_computing
 from agent.diagnosis.confidence import Likeness, similar
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic

@@ -12,14 +12,7 @@ from agent.config.settings import Configuration, Section
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.advice_seconds import most_fitting
 from agent.diagnosis.disclosure import Disclosure
-from agent.diagnosis.gpu_shares import (
-    BOOKED,
-    JOB_SHARE,
-    KEY,
-    OF_JOB,
-    GpuShares,
-    Shares,
-)
+from agent.diagnosis.gpu_shares import BOOKED, JOB_SHARE, KEY, OF_JOB, GpuShares, Shares
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord, Totals, totals
 from agent.diagnosis.pulses import REASONS, GpuPulse, TickPulses

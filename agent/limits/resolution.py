@@ -13,14 +13,7 @@ from agent.config.settings import Section
 from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
-from agent.specs.sheets import (
-    PATHS,
-    PCIE_SOURCE,
-    GpuSpec,
-    SystemSpec,
-    load,
-    pcie_bytes_per_second,
-)
+from agent.specs.sheets import PATHS, PCIE_SOURCE, GpuSpec, SystemSpec, load, pcie_bytes_per_second
 
 MOST_RATE = 1e18  # Bytes per second; unlike floats, TOML numbers are unbounded
 

@@ -10,15 +10,7 @@ import pynvml
 
 from agent.clock import SystemClock
 from agent.simulator import driver, fields, getters, mig
-from agent.simulator.driver import (
-    HANDLES,
-    Call,
-    Driver,
-    Question,
-    address_of,
-    pointer_to,
-    refuse,
-)
+from agent.simulator.driver import HANDLES, Call, Driver, Question, address_of, pointer_to, refuse
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 

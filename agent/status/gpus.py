@@ -29,13 +29,7 @@ from agent.status.findings import grave, is_fault
 from agent.status.gpu_figures import figures, instances, largest, processes
 from agent.status.history import SPAN, History
 from agent.status.jobs import hang_action
-from agent.status.model import (
-    FindingStatus,
-    GpuFigures,
-    GpuStatus,
-    Level,
-    Why,
-)
+from agent.status.model import FindingStatus, GpuFigures, GpuStatus, Level, Why
 from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 

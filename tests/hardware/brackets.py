@@ -11,14 +11,7 @@ from typing import Any, NamedTuple
 from agent.catalogue import METRICS
 from agent.hardware.device import NvmlDevice
 from agent.model import Metric
-from agent.sources import (
-    clocks,
-    nvlink,
-    power,
-    process,
-    system,
-    temperature,
-)
+from agent.sources import clocks, nvlink, power, process, system, temperature
 from tests.hardware.bench import Figure, Watcher
 
 TRIES = 12

@@ -25,14 +25,7 @@ from agent.faults.promql import seconds
 from agent.faults.xids import xid_rules
 from agent.model import CAUSES, Cause, State
 from agent.sources import activity, gpu, xid
-from tests.support.alert_input import (
-    SCRAPE,
-    Case,
-    Points,
-    System,
-    growing,
-    named,
-)
+from tests.support.alert_input import SCRAPE, Case, Points, System, growing, named
 from tests.support.repository import ROOT
 
 CASES = ROOT / "tests/alerts/cases"
