@@ -4,8 +4,10 @@ A simulated machine refuses the same calls as the real machine. Its tables are s
 agent's specs, because the specs are tested against them.
 """
 
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from agent.clock import Clock
 from agent.errors import BadInput
@@ -26,8 +28,7 @@ class SimulationError(BadInput):
     """Raised for an impossible machine. The message is a complete sentence shown to the user."""
 
 
-@dataclass(frozen=True, slots=True)
-class Simulation:
+class Simulation(Struct, frozen=True):
     """A selected system, its full driver version, and the scenario."""
 
     system: SystemModel

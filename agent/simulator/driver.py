@@ -21,7 +21,6 @@ from agent.simulator.models import (
     VOLTA,
     GpuModel,
     SystemModel,
-    address,
 )
 
 LOG_ONLY = frozenset({79, 119, 120})
@@ -235,13 +234,11 @@ class SimulatedKernelLog:
     def write(self, text: str) -> None:
         self._lines.append(LogLine(self._now(), text))
 
-    def xid(self, bus: int, code: int, pid: int | None) -> None:
+    def xid(self, address: str, code: int, pid: int | None) -> None:
         words = {**WORDS, **(OLDER_WORDS if self._older else {})}.get(str(code), "")
         named = pid is not None and code in _TABLES["of_programs"]
         who = f"pid={pid}, name=python" if named else "pid='<unknown>', name=<unknown>"
-        self.write(
-            f"NVRM: Xid (PCI:{address(bus)[:-2]}): {code}, {who}, {words}".removesuffix(", ")
-        )
+        self.write(f"NVRM: Xid (PCI:{address[:-2]}): {code}, {who}, {words}".removesuffix(", "))
 
     def sxid(self, switch: int, code: int, words: str) -> None:
         place = f"{0x86 + switch:02x}:00.0"

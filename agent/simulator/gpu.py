@@ -7,8 +7,17 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.simulator.loads import IDLE, GpuLoad, GpuWork
-from agent.simulator.meter import StepMeter, StepRates, noise
-from agent.simulator.models import ADA, BLACKWELL, HOPPER, PCIE_LANE, VOLTA, GpuModel, SystemModel
+from agent.simulator.meter import Meter, StepRates, noise
+from agent.simulator.models import (
+    ADA,
+    BLACKWELL,
+    HOPPER,
+    PCIE_LANE,
+    VOLTA,
+    GpuModel,
+    SystemModel,
+    address,
+)
 
 
 @dataclass(slots=True)
@@ -29,7 +38,7 @@ def wire(system: SystemModel) -> list[list[SimulatedLink]]:
     model = system.model.links
     switched = model.number if model and system.switched else 0
     links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
-    for (a, b), count in sorted(system.graph.items()):
+    for a, b, count in system.nvlinks:
         for _ in range(count):
             here, there = len(links[a]), len(links[b])
             links[a].append(SimulatedLink(here, b, there))
@@ -77,7 +86,7 @@ BUFFER_SECONDS = 18.0  # Maximum time span of a buffer (s), shorter than the cou
 class SampleBuffers:
     """Contents of the sample buffers of a GPU. Times are in seconds of machine time."""
 
-    def __init__(self, model: GpuModel, index: int, meter: StepMeter) -> None:
+    def __init__(self, model: GpuModel, index: int, meter: Meter) -> None:
         self._model = model
         self._index = index
         self._meter = meter
@@ -174,9 +183,10 @@ class SimulatedGpu:
         self.index = index
         self.model = system.model
         self.bus = system.buses[index]
+        self.address = address(self.bus)
         self.uuid = f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{system.name}/{index}')}"
         self.links = links
-        self.meter = StepMeter()
+        self.meter = Meter()
         self.buffers = SampleBuffers(self.model, index, self.meter)
         self.work = IDLE
         self.processes: list[SimulatedGpuProcess] = []
@@ -201,7 +211,7 @@ class SimulatedGpu:
 
     def apply(self, now: float) -> None:
         if self.lost:
-            self.meter.flow(now, {}, StepRates((1.0,), {}), self._origin)
+            self.meter.flow(now, {})
             self.buffers.begin = now
             return
         steady = {

@@ -1,20 +1,20 @@
-"""Host of a simulated machine: /sys (/proc is in procfs.py), psutil, Slurm, and udisks2."""
+"""Host of a simulated machine: its files, psutil, and Slurm."""
 
 import errno
 import json
 import os
 from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent.hardware.files import FileTree
 from agent.hardware.schedulers import Schedulers
 from agent.simulator import procfs
+from agent.simulator.devices import SimulatedArray
 from agent.simulator.jobs import LOGIN, USER
 from agent.simulator.machine import Machine
-from agent.simulator.models import ArrayModel, DiskModel, HcaModel, NicModel, SystemModel, address
-from agent.simulator.traffic import WORD, HostHealth
+from agent.simulator.models import SystemModel, address
+from agent.simulator.procfs import Content, filled
 
 SECTOR = 512
 LOOPBACK = "lo"
@@ -32,51 +32,41 @@ class SimulatedPsutil:
         self._machine = machine
 
     def disk_io_counters(self, perdisk: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
-        with self._machine.lock:
-            self._machine.advance()
-            system = self._machine.system
-            disks = {disk.name: self._disk(disk) for disk in system.disks}
-            return disks | {array.name: _together(array, disks) for array in system.arrays}
+        devices = self._machine.devices
+        disks = {disk.name: self._disk(disk.name) for disk in devices.disks}
+        return disks | {array.name: _together(array, disks) for array in devices.arrays}
 
-    def _disk(self, disk: DiskModel) -> SimulatedDiskCounters:
-        read, write = self._read(f"read:{disk.name}"), self._read(f"write:{disk.name}")
+    def _disk(self, name: str) -> SimulatedDiskCounters:
+        read, written, busy = (self._read(f"{flow}:{name}") for flow in ("read", "write", "busy"))
         return SimulatedDiskCounters(
-            read_bytes=int(read / SECTOR) * SECTOR,
-            write_bytes=int(write / SECTOR) * SECTOR,
-            busy_time=int(self._read(f"busy:{disk.name}") * 1000),
+            *(int(read / SECTOR) * SECTOR, int(written / SECTOR) * SECTOR, int(busy * 1000))
         )
 
     def net_io_counters(self, pernic: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
-        with self._machine.lock:
-            self._machine.advance()
-            found = {LOOPBACK: SimulatedNicCounters(0, 0)}
-            for nic in self._machine.system.nics:
-                sent, received = (int(self._read(f"{way}:{nic.name}")) for way in ("send", "recv"))
-                found[nic.name] = SimulatedNicCounters(sent, received)
-            return found
+        found = {LOOPBACK: SimulatedNicCounters(0, 0)}
+        for nic in self._machine.devices.nics:
+            flows = (int(self._read(f"{way}:{nic.name}")) for way in ("send", "recv"))
+            found[nic.name] = SimulatedNicCounters(*flows)
+        return found
 
     def cpu_times(self) -> SimulatedCpuTimes:
-        with self._machine.lock:
-            self._machine.advance()
-            names = SimulatedCpuTimes._fields
-            return SimulatedCpuTimes(*(self._read(f"cpu:{name}") for name in names))
+        names = SimulatedCpuTimes._fields
+        return SimulatedCpuTimes(*(self._read(f"cpu:{name}") for name in names))
 
     def _read(self, name: str) -> float:
-        return self._machine.traffic.read(name, self._machine.now)
+        with self._machine.lock:
+            self._machine.advance()
+            return self._machine.devices.meter.read(name, self._machine.now)
 
 
 def _together(
-    array: ArrayModel, disks: Mapping[str, SimulatedDiskCounters]
+    array: SimulatedArray, disks: Mapping[str, SimulatedDiskCounters]
 ) -> SimulatedDiskCounters:
     """Return the counters of an array, based on the counters of its members. A mirror writes all
     data to each member but counts the data once."""
-    members = [disks[disk.name] for disk in array.members]
-    total = SimulatedDiskCounters(*(sum(column) for column in zip(*members, strict=True)))
-    one = members[0]
-    busy = max(member.busy_time for member in members)
-    if array.striped:
-        return total._replace(busy_time=busy)
-    return total._replace(busy_time=busy, write_bytes=one.write_bytes)
+    read, written, busy = zip(*(disks[disk.name] for disk in array.members), strict=True)
+    once = sum(written) if array.striped else written[0]
+    return SimulatedDiskCounters(sum(read), once, max(busy))
 
 
 class SimulatedSlurm(Schedulers):
@@ -90,100 +80,57 @@ class SimulatedSlurm(Schedulers):
         return [f"{who} Nodes={host} GRES=gpu:1(IDX:{len(self._machine.gpus) - 1})"]
 
 
-Content = str | int | Callable[[], str | int]
-"""Content of a file without the final newline, or a function that returns the content."""
-
-Tree = dict[str, Content]
-
 PCI = "/sys/bus/pci/devices"
-HCA_ERRORS = (
-    *("link_error_recovery", "port_rcv_errors", "port_rcv_remote_physical_errors"),
-    *("port_xmit_discards", "local_link_integrity_errors", "excessive_buffer_overrun_errors"),
-)
 UDISKS = "org.freedesktop.UDisks2"
-SERVICE = "1200"  # PID of the Fabric Manager
+SMART = "/run/dgx-telemetry-smart/objects.json"
 
 
-def _below(folder: str, files: Mapping[str, Content]) -> Tree:
-    return {f"{folder}/{name}": content for name, content in files.items()}
-
-
-def _sysfs(machine: Machine) -> Tree:
-    """Return the contents of the /sys files, by path."""
-    system, host = machine.system, machine.host_health
-    files: Tree = {"/sys/class/dmi/id/product_name": system.product}
-    for disk in system.disks:
-        files |= _disk(machine, disk)
-    for array in system.arrays:
-        files |= _array(machine, array)
-    for nic in system.nics:
-        files |= _nic(machine, nic)
-    for hca in system.hcas:
-        files |= _hca(machine, hca)
-    for port in _ports(system).values():
-        slot: Tree = {"max_link_speed": "8.0 GT/s PCIe", "current_link_width": 16}
-        files |= _below(f"{PCI}/{port}", slot)
-    for number in range(system.nvswitches):
-        place = f"/proc/driver/nvidia-nvswitch/devices/0000:{0x86 + number:02x}:00.0"
-        files[f"{place}/information"] = "Driver Version: "
-    sensors: Tree = {
-        "name": "pmbus",
-        "fan1_fault": lambda: int(host.fan_failed),
-        "fan1_label": "Fan 1",
-        "in1_alarm": lambda: int(host.supply_failed),
-        "in1_label": "PSU 1",
+def _files(machine: Machine) -> dict[str, Content]:
+    """Return the contents of all files that do not describe a process, by path."""
+    devices, system = machine.devices, machine.system
+    kinds: dict[str, Iterable[Any]] = {
+        "machine": [machine],
+        "chassis": [devices] if system.chassis else [],
+        "gpu": machine.gpus,
+        "switch": [f"{0x86 + number:02x}:00.0" for number in range(system.nvswitches)],
+        "slot": {*_ports(system).values()},
+        "disk": devices.disks,
+        "nvme": [disk for disk in devices.disks if disk.nvme],
+        "volume": devices.volumes,
+        "array": devices.arrays,
+        "redundant": [array for array in devices.arrays if not array.striped],
+        "nic": devices.nics,
+        "hca": devices.hcas,
     }
-    files |= _below("/sys/class/hwmon/hwmon7", sensors if system.chassis else {})
-    if system.chassis:
-        dimm: Tree = {"dimm_label": "DIMM_A1", "dimm_ce_count": 0, "dimm_ue_count": 0}
-        files |= _below("/sys/devices/system/edac/mc/mc0/dimm0", dimm)
-    return files | {"/sys/class/net/lo/operstate": "unknown"}
+    texts = (filled(kind, machine, it) for kind, ones in kinds.items() for it in ones)
+    return {path: content for text in texts for path, content in text.items()}
 
 
-def _unlisted(machine: Machine) -> Tree:
-    """Return the files that are missing from directory listings: SMART data from udisks2, and the
-    processes of the Fabric Manager and the kernel."""
-
-    def smart() -> str:
-        broken = machine.host_health.failing_disks
-        objects: dict[str, Any] = {}
-        for name in (disk.name for disk in machine.system.disks):
-            verdict = {"SmartUpdated": {"data": 1}, "SmartFailing": {"data": name in broken}}
-            objects[name] = {f"{UDISKS}.Block": {"Drive": {"data": f"/drives/{name}"}}}
-            objects[f"/drives/{name}"] = {f"{UDISKS}.Drive.Ata": verdict}
-        return json.dumps({"data": [objects]})
-
-    found: Tree = {"/run/dgx-telemetry-smart/objects.json": smart}
-    if not machine.system.nvswitches:
-        return found
-
-    def running() -> str:
-        if not machine.host_health.fabric_service:
-            raise FileNotFoundError(2, "No such process")
-        return "nv-fabricmanage"
-
-    return found | {
-        "/run/nvidia-fabricmanager/nv-fabricmanager.pid": SERVICE,
-        f"/proc/{SERVICE}/comm": running,
-        f"/proc/{SERVICE}/status": lambda: f"Name:\t{running()}\nUid:\t0\t0\t0\t0",
-        "/proc/2/comm": "kthreadd",
-        "/proc/2/status": "Name:\tkthreadd\nUid:\t0\t0\t0\t0",
-    }
+def _smart(machine: Machine) -> str:
+    """Return SMART data in the format of udisks2."""
+    objects: dict[str, Any] = {}
+    for disk in machine.devices.disks:
+        failing = bool(disk.faults["failing"])
+        verdict = {"SmartUpdated": {"data": 1}, "SmartFailing": {"data": failing}}
+        objects[disk.name] = {f"{UDISKS}.Block": {"Drive": {"data": f"/drives/{disk.name}"}}}
+        objects[f"/drives/{disk.name}"] = {f"{UDISKS}.Drive.Ata": verdict}
+    return json.dumps({"data": [objects]}) + "\n"
 
 
 def _ports(system: SystemModel) -> dict[int, str]:
+    """Return the addresses of the ports of PCIe switches, by the buses of the GPUs below them."""
     number = system.per_pcie_switch
     groups = [system.buses[n : n + number] for n in range(0, system.gpus, number)] if number else []
     return {bus: f"0000:{min(group) - 2:02x}:00.0" for group in groups for bus in group}
 
 
-def _sysfs_links(machine: Machine) -> dict[str, str]:
+def _links(machine: Machine) -> dict[str, str]:
     """Return the symbolic links by path: array members, and GPUs in the PCI device tree, where each
     GPU is below a root port or below both ports of a switch."""
     ports = _ports(machine.system)
     found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
-        for array in machine.system.arrays
+        for array in machine.devices.arrays
         for disk in array.members
     }
     for bus in machine.system.buses:
@@ -193,88 +140,19 @@ def _sysfs_links(machine: Machine) -> dict[str, str]:
     return found
 
 
-def _disk(machine: Machine, disk: DiskModel) -> Tree:
-    host, nvme = machine.host_health, disk.name.startswith("nvme")
-    alive, dead = ("live", "dead") if nvme else ("running", "offline")
-    files: Tree = {
-        "device/model": disk.model,
-        "device/state": lambda: dead if disk.name in host.dead_disks else alive,
-    }
-    if nvme:
-        files["device/hwmon3/temp1_alarm"] = lambda: int(disk.name in host.hot_disks)
-    below = _below(f"/sys/block/{disk.name}", files)
-    in_array = any(disk in array.members for array in machine.system.arrays)
-    return below if in_array else below | _volume(host, disk.name, [disk])
-
-
-def _volume(host: HostHealth, name: str, disks: Sequence[DiskModel]) -> Tree:
-    """Return the file of the errors of a file system. An array's members have none of their own."""
-    own = {disk.name for disk in disks}
-    return {f"/sys/fs/ext4/{name}/errors_count": lambda: int(not own.isdisjoint(host.damaged))}
-
-
-def _array(machine: Machine, array: ArrayModel) -> Tree:
-    """Return the files of an array. A striped array has no `degraded` file, because it does not
-    survive the loss of a member."""
-    health = machine.host_health
-    first = next((a for a in machine.system.arrays if not a.striped), None)
-    files: Tree = {
-        "md/level": array.level,
-        "md/raid_disks": len(array.members),
-        "md/array_state": "clean",
-    }
-    if not array.striped:
-        files["md/degraded"] = lambda: health.lost_members if array is first else 0
-    below = _below(f"/sys/block/{array.name}", files)
-    return below | _volume(health, array.name, array.members)
-
-
-def _nic(machine: Machine, nic: NicModel) -> Tree:
-    speed = machine.traffic.speed
-    files: Tree = {
-        "operstate": lambda: "up" if speed(nic) else "down",
-        "speed": lambda: speed(nic) or -1,
-    }
-    return _below(f"/sys/class/net/{nic.name}", files)
-
-
-def _hca(machine: Machine, hca: HcaModel) -> Tree:
-    traffic = machine.traffic
-    flows = {
-        "port_xmit_data": ("xmit", WORD),
-        "port_rcv_data": ("rcv", WORD),
-        "port_xmit_wait": ("wait", 1),
-        "symbol_error": ("symbol_error", 1),
-        "link_downed": ("link_downed", 1),
-    }
-
-    def count(flow: str, unit: int) -> Callable[[], int]:
-        return lambda: int(traffic.read(f"{flow}:{hca.name}", machine.now) / unit)
-
-    files: Tree = {
-        **{f"counters/{name}": 0 for name in HCA_ERRORS},
-        **{f"counters/{name}": count(*flow) for name, flow in flows.items()},
-        "rate": lambda: traffic.rate(hca),
-        "state": lambda: "1: DOWN" if traffic.is_down(hca) else "4: ACTIVE",
-        "phys_state": lambda: "2: Polling" if traffic.is_down(hca) else "5: LinkUp",
-    }
-    return _below(f"/sys/class/infiniband/{hca.name}/ports/1", files)
-
-
 class SimulatedFiles(FileTree):
     """/proc and /sys. Constant files are created once, and process files are updated when processes
-    start or end."""
+    start or end. Directory listings lack SMART data, and the processes of the Fabric Manager and
+    the kernel."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._lasting: dict[str, procfs.Content] = {
-            **_written(_sysfs(machine)),
-            **procfs.proc_tree(machine),
-            **procfs.cgroup_tree(machine),
-        }
-        self._unlisted = _written(_unlisted(machine))
-        self._links: Mapping[str, str] = _sysfs_links(machine)
-        self._files: dict[str, procfs.Content] = {}
+        self._lasting = _files(machine) | procfs.counted(machine)
+        self._unlisted: dict[str, Content] = {SMART: lambda: _smart(machine)}
+        if machine.system.nvswitches:
+            self._unlisted |= filled("fabric", machine, machine.devices)
+        self._links: Mapping[str, str] = _links(machine)
+        self._files: dict[str, Content] = {}
         self._folders: dict[str, set[str]] = {}
         self._changes = -1  # number of process changes at the last listing of the files
 
@@ -312,15 +190,6 @@ class SimulatedFiles(FileTree):
                 folder, _, name = folder.rpartition("/")
                 known = (folder or "/") in self._folders
                 self._folders.setdefault(folder or "/", set()).add(name)
-
-
-def _written(files: Tree) -> dict[str, procfs.Content]:
-    """Return functions that produce the file contents with a final newline."""
-
-    def text(content: Content) -> str:
-        return f"{content() if callable(content) else content}\n"
-
-    return {path: partial(text, content) for path, content in files.items()}
 
 
 def _missing(code: int, path: str) -> OSError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.simulator.loads import SimulatedJob, ThreadLoad
-from agent.simulator.meter import CounterMeter
+from agent.simulator.meter import Meter
 
 FIRST_PID = 20_000
 STATE_INTERVAL = 0.05
@@ -86,7 +86,7 @@ class SimulatedJobs:
     def __init__(self) -> None:
         self.processes: dict[int, SimulatedProcess] = {}
         self.changes = 0  # number of processes started and ended
-        self.meter = CounterMeter()
+        self.meter = Meter()
         self.cores = 0.0
         self.blocked = 0.0
         self.teams: list[ProcessTeam] = []

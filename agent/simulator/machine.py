@@ -1,23 +1,36 @@
-"""A simulated machine with a clock, on which a scenario runs."""
+"""A simulated machine with a clock, on which a scenario runs, and the faults that affect it."""
 
 import threading
 from collections.abc import Iterator
 from math import inf
+from typing import Any
 
 from agent.clock import Clock
-from agent.simulator.gpu import SimulatedGpuProcess
+from agent.simulator.devices import SimulatedDevices
+from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
+from agent.simulator.gpu import GpuHealth, SimulatedGpu, SimulatedGpuProcess, wire
+from agent.simulator.jobs import SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import SystemModel
-from agent.simulator.scenarios import SLACK, Change, parts, timeline
-from agent.simulator.state import MachineState
+from agent.simulator.models import VOLTA, SystemModel
+from agent.simulator.scenarios import SLACK, Breakage, Change, parts, timeline
+
+LOST_XID = 79  # GPU has fallen off the bus
 
 
-class Machine(MachineState):
+class Machine:
     """A machine on which a scenario runs. Every query advances the machine to the current clock
     time. Counters need no updates, so only scenarios and faults are applied."""
 
     def __init__(self, system: SystemModel, driver: str, scenario: str, clock: Clock) -> None:
-        super().__init__(system, driver)
+        self.system = system
+        self.driver = SimulatedDriver(driver)
+        self.gpus = [SimulatedGpu(system, i, links) for i, links in enumerate(wire(system))]
+        self.jobs = SimulatedJobs()
+        self.devices = SimulatedDevices(system)
+        self.older = system.model.architecture <= VOLTA  # the GPUs retire pages
+        self.kernel_log = SimulatedKernelLog(lambda: self.now, self.older)
+        self.driver.log_xid = self._log_xid
+        self.now = 0.0
         self.clock = clock
         self.lock = threading.RLock()
         self.scenario_now = ""
@@ -34,6 +47,10 @@ class Machine(MachineState):
     def scenario(self) -> str:
         self.advance()
         return self.scenario_now
+
+    @property
+    def uptime(self) -> float:
+        return 86_400 + self.now
 
     def micros(self, at: float) -> int:
         return round((self._epoch + at) * 1e6)
@@ -53,14 +70,13 @@ class Machine(MachineState):
                 elif isinstance(change, ScenarioLoad):
                     self._begin_part(change)
                 else:
-                    change(self)
-                    self.apply()
+                    self._strike(change)
                 self._next = next(self._changes, (inf, ""))
             self.now = now
 
     def _begin_scenario(self, name: str) -> None:
         self.scenario_now = name
-        self.repair()
+        self._repair()
         for gpu in self.gpus:
             for process in gpu.processes:
                 if process.pid not in self.jobs.trainers.values():
@@ -73,12 +89,34 @@ class Machine(MachineState):
         self.apply()
 
     def _begin_part(self, load: ScenarioLoad) -> None:
-        self.traffic.load = load.host
+        self.devices.load = load.host
         busy = [gpu.index for gpu in self.gpus if load.of(gpu.index).memory]
-        self.jobs.run(self.now, busy, load.job, self.traffic.storage())
+        self.jobs.run(self.now, busy, load.job, self.devices.storage())
         for gpu in self.gpus:
             gpu.take(self.now, load.of(gpu.index))
-        self.traffic.apply(self.now, self.jobs.cores, self.jobs.blocked)
+        self.devices.apply(self.now, self.jobs.cores, self.jobs.blocked)
+
+    def _strike(self, fault: Breakage) -> None:
+        for path, value in fault.set.items():
+            place, _, part = path.rpartition(".")
+            setattr(self._part(place), part, value)
+        for path, kind in fault.breaks.items():
+            self._part(path).faults[kind] = 1
+        for name, *arguments in fault.call:
+            self._part(str(name))(*arguments)
+        self.apply()
+
+    def _part(self, path: str) -> Any:
+        """Return the part of the machine at a path, such as `gpus.0.health`."""
+        found: Any = self
+        for name in path.split("."):
+            found = found[int(name)] if name.isdecimal() else getattr(found, name)
+        return found
+
+    def apply(self) -> None:
+        for gpu in self.gpus:
+            gpu.apply(self.now)
+        self.devices.apply(self.now, self.jobs.cores, self.jobs.blocked)
 
     def set_scenario(self, name: str) -> None:
         with self.lock:
@@ -86,3 +124,76 @@ class Machine(MachineState):
             self._changes = timeline(self.system, name, self.now)
             self._next = next(self._changes)
             self.advance()
+
+    def lose(self, index: int) -> None:
+        """Make a GPU fall off the bus, and take down all links to that GPU."""
+        self.kernel_log.write(f"NVRM: GPU {self.gpus[index].address}: GPU has fallen off the bus.")
+        self.driver.xid(index, LOST_XID)
+        self.gpus[index].lost = True
+        for gpu in self.gpus:
+            gpu.cut_peers.add(index)
+
+    def lose_third(self) -> None:
+        """Lose the third GPU, or the last GPU if there are fewer than three."""
+        self.lose(min(2, len(self.gpus) - 1))
+
+    def halve_width(self) -> None:
+        self.gpus[0].width //= 2
+
+    def fatal_xid(self) -> None:
+        self.xid(48 if self.system.model.datacentre else 62)
+
+    def cut_link(self, index: int, number: int) -> None:
+        """Take a link down. If the peer is also a GPU, take down both ends."""
+        link = self.gpus[index].links[number]
+        link.cut = True
+        if link.peer is not None and link.peer_link is not None:
+            self.gpus[link.peer].links[link.peer_link].cut = True
+
+    def xid(self, code: int) -> None:
+        if code == LOST_XID:
+            self.lose(0)
+        else:
+            self.driver.xid(0, code)
+
+    def double_bit(self) -> None:
+        gpu = self.gpus[0]
+        gpu.flipping = True
+        for code in (48, 63, 45) if self.older else (48, 63, 45, 154):
+            self.xid(code)
+        gpu.health.pages_pending, gpu.health.rows_pending = self.older, not self.older
+        gpu.health.recovery = int(not self.older)
+
+    def end_fabric(self) -> None:
+        """Stop the Fabric Manager, without which GPUs cannot join the fabric."""
+        self.devices.faults["fabric"] = 1
+        for gpu in self.gpus:
+            gpu.health.fabric_state = 2
+
+    def lose_member(self) -> None:
+        array = next(array for array in self.devices.arrays if not array.striped)
+        array.faults["lost"] = array.members[-1].faults["dead"] = 1
+
+    def flap(self) -> None:
+        """Take the first InfiniBand port down, or bring it up if it is down."""
+        port = self.devices.hcas[0]
+        port.faults["down"] = int(not port.faults["down"])
+        self.devices.meter.add(f"link_downed:{port.name}", port.faults["down"])
+
+    def _repair(self) -> None:
+        self.driver.hung = False
+        self.driver.failures.clear()
+        self.devices.repair()
+        for gpu in self.gpus:
+            gpu.slow = 0.0
+            gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
+            gpu.health = GpuHealth()
+            gpu.width = gpu.model.lanes
+            gpu.cut_peers.clear()
+            for link in gpu.links:
+                link.cut, link.errors = False, 0.0
+
+    def _log_xid(self, index: int, code: int) -> None:
+        gpu = self.gpus[index]
+        pid = gpu.processes[0].pid if gpu.processes else None
+        self.kernel_log.xid(gpu.address, code, pid)

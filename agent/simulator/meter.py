@@ -15,35 +15,6 @@ def noise(number: int, series: int = 0) -> float:
     return (mixed >> 8) / (1 << 23) - 1.0
 
 
-class CounterMeter:
-    """Totals by name. Since the last `flow`, each total grows at a constant rate per second."""
-
-    def __init__(self) -> None:
-        self.totals: dict[str, float] = {}
-        self.rates: dict[str, float] = {}
-        self._since = 0.0
-
-    def flow(self, now: float, rates: Mapping[str, float]) -> None:
-        seconds = now - self._since
-        for name, rate in self.rates.items():
-            self.totals[name] = self.totals.get(name, 0.0) + rate * seconds
-        self._since = now
-        self.rates = dict(rates)
-
-    def read(self, name: str, now: float) -> float:
-        """Return the total of `name` at time `now` (s), or 0 if the name is unknown."""
-        rate = self.rates.get(name, 0.0)
-        return self.totals.get(name, 0.0) + rate * (now - self._since)
-
-    def add(self, name: str, amount: float) -> None:
-        self.totals[name] = self.totals.get(name, 0.0) + amount
-
-    def forget(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.totals.pop(name, None)
-            self.rates.pop(name, None)
-
-
 KEPT_SECONDS = 20.0
 """Seconds of history to keep, which is longer than the time span of any driver buffer."""
 
@@ -115,20 +86,27 @@ class _Span(NamedTuple):
     totals at `since` minus the increases in the steps from `origin` to `since`."""
 
     since: float
-    base: Mapping[str, float]
-    steady: Mapping[str, float]
+    base: dict[str, float]
+    steady: dict[str, float]
     steps: StepRates
     origin: float
 
 
-class StepMeter:
+NO_STEPS = StepRates((1.0,), {})
+
+
+class Meter:
     """Totals by name. They grow at the constant rates in `steady` or the phase rates in `steps`."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
 
     def flow(
-        self, now: float, steady: Mapping[str, float], steps: StepRates, origin: float
+        self,
+        now: float,
+        steady: dict[str, float],
+        steps: StepRates = NO_STEPS,
+        origin: float = 0.0,
     ) -> None:
         base, place = self.copy(now), steps.place(now - origin)
         for name in steps.names:
@@ -136,6 +114,16 @@ class StepMeter:
         while len(self._spans) > 1 and self._spans[1].since <= now - KEPT_SECONDS:
             del self._spans[0]
         self._spans.append(_Span(now, base, steady, steps, origin))
+
+    def add(self, name: str, amount: float) -> None:
+        base = self._spans[-1].base
+        base[name] = base.get(name, 0.0) + amount
+
+    def forget(self, names: Iterable[str]) -> None:
+        _, base, steady, _, _ = self._spans[-1]
+        for name in names:
+            base.pop(name, None)
+            steady.pop(name, None)
 
     def read(self, name: str, at: float) -> float:
         """Return the total of `name` at time `at` (s), up to 20 s ago, or 0 if the name is unknown.

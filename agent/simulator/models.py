@@ -3,10 +3,8 @@ not use the agent's specs, because these are tested against its values."""
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 from msgspec import Struct, convert
 
@@ -89,46 +87,38 @@ class GpuModel(Struct, frozen=True):
         return self.lanes > 1
 
 
-Graph = Mapping[tuple[int, int], int]  # Number of NVLinks between two GPUs, by GPU indices
-
-
-class DiskModel(NamedTuple):
-    """An SSD with its streaming speed in bytes per second."""
-
-    name: str
-    model: str
-    speed: float
-
-
-class ArrayModel(NamedTuple):
-    """An md array."""
+class ArrayModel(Struct, frozen=True):
+    """An md array of the disks of a group."""
 
     name: str
     level: str
-    members: tuple[DiskModel, ...]
-
-    @property
-    def striped(self) -> bool:
-        return self.level == "raid0"
 
 
-class NicModel(NamedTuple):
-    """An Ethernet port. `megabits` is the negotiated speed, or None without a carrier."""
+class DiskGroup(Struct, frozen=True):
+    """SSDs of a model, with their streaming speed in bytes per second, and their array, if any."""
 
-    name: str
-    megabits: int | None = None
+    names: tuple[str, ...]
+    model: str
+    speed: float
+    array: ArrayModel | None = None
 
 
-class HcaModel(NamedTuple):
-    """An InfiniBand port, its rate as formatted by the kernel, and a lower rate for faults."""
+class NicModel(Struct, frozen=True):
+    """An Ethernet port. `megabits` is the negotiated speed, or -1 without a carrier."""
 
     name: str
+    megabits: int = -1
+
+
+class HcaModel(Struct, frozen=True):
+    """InfiniBand ports, their rate as formatted by the kernel, and a lower rate for faults."""
+
+    number: int
     rate: str
     lower: str
 
 
-@dataclass(frozen=True, slots=True)
-class SystemModel:
+class SystemModel(Struct, frozen=True):
     """A machine in its factory configuration."""
 
     name: str
@@ -137,14 +127,13 @@ class SystemModel:
     model: GpuModel
     buses: tuple[int, ...]  # PCI bus of each GPU, plus 256 times its domain
     cpus: int  # number of CPUs
-    disks: tuple[DiskModel, ...]
+    disks: tuple[DiskGroup, ...]
     nics: tuple[NicModel, ...]
     drivers: tuple[int, int]  # first and last supported branch
     driver: str  # default version
     data: str  # disk or array with the training data
-    arrays: tuple[ArrayModel, ...] = ()
-    hcas: tuple[HcaModel, ...] = ()
-    graph: Graph = field(default_factory=dict)
+    hcas: HcaModel | None = None
+    nvlinks: tuple[tuple[int, int, int], ...] = ()  # between two GPUs: their indices, and a number
     switched: bool = False  # NVLinks end at NVSwitches
     rack: bool = False  # true for a rack tray
     nvswitches: int = 0  # number of NVSwitches visible to the driver
@@ -163,32 +152,11 @@ class SystemModel:
         """Whether the machine is a DGX with several GPUs, sensors, and ports with known rates."""
         return self.dgx and self.gpus > 1
 
-    @property
-    def data_disks(self) -> tuple[DiskModel, ...]:
-        members = next((a.members for a in self.arrays if a.name == self.data), None)
-        return members or tuple(disk for disk in self.disks if disk.name == self.data)
-
 
 def _system(path: Path) -> SystemModel:
     table = tomllib.loads(path.read_text(encoding="utf-8"))
-    gpu = (FOLDER / "gpus" / f"{table.pop('gpu')}.toml").read_text(encoding="utf-8")
-    table["model"] = convert(tomllib.loads(gpu), GpuModel)
-    for name in ("buses", "drivers"):
-        table[name] = tuple(table[name])
-    table["nics"] = tuple(NicModel(**nic) for nic in table["nics"])
-    hcas = table.pop("hcas", {"number": 0})
-    number = hcas.pop("number")
-    table["hcas"] = tuple(HcaModel(f"mlx5_{n}", **hcas) for n in range(number))
-    links = table.pop("nvlinks", {}).items()
-    table["graph"] = {(int(ends[0]), int(ends[-1])): count for ends, count in links}
-    disks, arrays = list[DiskModel](), list[ArrayModel]()
-    for group in table.pop("disks"):
-        names, array = group.pop("names"), group.pop("array", None)
-        members = tuple(DiskModel(name, **group) for name in names)
-        disks += members
-        arrays += [ArrayModel(**array, members=members)] if array else []
-    table["disks"], table["arrays"] = tuple(disks), tuple(arrays)
-    return SystemModel(name=path.stem, **table)
+    gpu = (FOLDER / "gpus" / f"{table['gpu']}.toml").read_text(encoding="utf-8")
+    return convert({**table, "name": path.stem, "model": tomllib.loads(gpu)}, SystemModel)
 
 
 def address(bus: int) -> str:

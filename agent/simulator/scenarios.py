@@ -5,7 +5,7 @@ node waits in each step for another node of its job, and slow-node, in which ano
 this node. A fault runs together with training, or is combined with a scenario and other faults, as
 in `training+ecc-rising+raid-degraded`. For example, `xid-79` is a fault with XID 79.
 
-After each fault, the machine updates its counter rates (`MachineState.apply`).
+After each fault, the machine updates its counter rates (`Machine.apply`).
 """
 
 import re
@@ -16,13 +16,12 @@ from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, convert
 
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
-from agent.simulator.state import MachineState
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
 """Name of the tour, seconds for which each of its scenarios runs (enough time for a verdict), and
@@ -32,8 +31,6 @@ WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios that run only in fleets, for a machine in a multi-node job."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
-
-Strike = Callable[[MachineState], None]
 
 
 class Need(NamedTuple):
@@ -63,10 +60,13 @@ NEEDS = {
     "fabric": Need(
         "a fabric (Hopper with NVSwitches)", lambda s: s.switched and s.model.architecture >= HOPPER
     ),
-    "infiniband": Need("InfiniBand", lambda s: bool(s.hcas)),
-    "arrays": Need("an array with redundancy", lambda s: any(not a.striped for a in s.arrays)),
+    "infiniband": Need("InfiniBand", lambda s: s.hcas is not None),
+    "arrays": Need(
+        "an array with redundancy",
+        lambda s: any(g.array and g.array.level != "raid0" for g in s.disks),
+    ),
     "board": Need("sensors of its chassis", lambda s: s.chassis),
-    "nvme": Need("an NVMe disk", lambda s: s.disks[0].name.startswith("nvme")),
+    "nvme": Need("an NVMe disk", lambda s: s.disks[0].names[0].startswith("nvme")),
 }
 
 
@@ -76,28 +76,14 @@ class Breakage(Struct, frozen=True):
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
+    breaks: dict[str, str] = {}
     call: tuple[tuple[int | str, ...], ...] = ()
     at: float = 0.0
     every: float = 0.0
 
     @property
     def strikes(self) -> bool:
-        return bool(self.set or self.call)
-
-    def strike(self, machine: MachineState) -> None:
-        for path, value in self.set.items():
-            place, _, part = path.rpartition(".")
-            setattr(_part(machine, place), part, value)
-        for name, *arguments in self.call:
-            _part(machine, str(name))(*arguments)
-
-
-def _part(machine: MachineState, path: str) -> Any:
-    """Return the part of a machine at a path, such as `gpus.0.health`."""
-    found: Any = machine
-    for name in path.split("."):
-        found = found[int(name)] if name.isdecimal() else getattr(found, name)
-    return found
+        return bool(self.set or self.breaks or self.call)
 
 
 class _Table(Struct):
@@ -163,7 +149,7 @@ def playing(system: SystemModel, name: str, elapsed: float) -> str:
 
 SLACK = 1e-9  # s, tolerance for floating-point errors when comparing times
 
-Change = tuple[float, str | ScenarioLoad | Strike]
+Change = tuple[float, str | ScenarioLoad | Breakage]
 """Time of a change (s), and the scenario, part of a scenario, or fault that begins."""
 
 
@@ -185,7 +171,7 @@ def _course(name: str, begin: float, end: float) -> Iterator[Change]:
         if fault.strikes:
             first = begin + fault.at
             times = count(first, fault.every) if fault.every else (first,)
-            changes.append(zip(times, repeat(fault.strike)))
+            changes.append(zip(times, repeat(fault)))
     yield begin, name
     merged = merge(*changes, key=itemgetter(0))
     yield from takewhile(lambda change: change[0] < end - SLACK, merged)

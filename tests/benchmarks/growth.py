@@ -16,11 +16,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from math import log
 from pathlib import Path
 from statistics import quantiles
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from agent import simulator
 from agent.bounds import MOST_MET

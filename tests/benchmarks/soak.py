@@ -23,6 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.options import board_of
@@ -183,8 +185,8 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     and has seen each XID, and MIG."""
     clock = FrozenClock()
     parsed = simulation.parse(f"{system}:{CALM}")
-    smaller = replace(parsed.system, buses=parsed.system.buses[:gpus])
-    machine = simulation.build(replace(parsed, system=smaller), clock)
+    smaller = structs.replace(parsed.system, buses=parsed.system.buses[:gpus])
+    machine = simulation.build(structs.replace(parsed, system=smaller), clock)
     plugs = Hotplug(machine.host)
     slurm = HostileSlurm()
     host = replace(plugs.wrapped(), schedulers=slurm)

@@ -2,11 +2,13 @@
 
 import asyncio
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from agent import simulator as simulation
 from agent.cli.assembly import Agent, Hardware, taped_hardware

@@ -1,6 +1,8 @@
 """Helpers for tests of the status: simulated machines under a frozen clock, with their board."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware

@@ -9,7 +9,7 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.simulator import SimulatedSystem, build, parse
-from agent.simulator.meter import JITTER, StepMeter, StepRates
+from agent.simulator.meter import JITTER, Meter, StepRates
 from tests.support.simulated_machine import gpu
 
 SAMPLE = 0.02  # s between two of the power buffer
@@ -29,7 +29,7 @@ def step_of(machine: SimulatedSystem, index: int) -> float:
 
 def test_steps_differ_and_none_is_lost() -> None:
     rates = StepRates((0.1, 0.15), {"work": (1.0, 0.0), "steps": (4.0, 4.0)})
-    meter = StepMeter()
+    meter = Meter()
     meter.flow(0.0, {"ticks": 2.0}, rates, 0.0)
     moments = [n * 0.01 for n in range(200_000)]
     read = [meter.read("work", at) for at in moments]
@@ -46,7 +46,7 @@ def test_steps_differ_and_none_is_lost() -> None:
 
 def test_rates_change_without_a_jump() -> None:
     rates = StepRates((0.1, 0.15), {"work": (1.0, 0.0)})
-    whole, cut = StepMeter(), StepMeter()
+    whole, cut = Meter(), Meter()
     whole.flow(0.0, {}, rates, 0.0)
     cut.flow(0.0, {}, rates, 0.0)
     for at in (0.03, 0.27, 5.11):

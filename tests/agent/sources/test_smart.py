@@ -36,9 +36,9 @@ def test_without_an_answer_it_is_absent(bench: HostBench, text: str, reason: Rea
 def test_a_disk_that_smart_calls_failing_is_a_fault() -> None:
     bench = simulated("gtx-1080:disk-smart").run(2)
     shown = bench.samples.where(disk.FAULT, kind="smart")
-    name = bench.machine.system.disks[0].name
+    name = bench.machine.devices.disks[0].name
     assert {which for (which, _), failing in shown.items() if failing} == {name}
-    assert len(shown) == len(bench.machine.system.disks)
+    assert len(shown) == len(bench.machine.devices.disks)
 
 
 def test_serial_numbers_of_disks_are_on_no_tape() -> None:

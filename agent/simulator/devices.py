@@ -1,0 +1,207 @@
+"""The host's disks, arrays, NICs, InfiniBand ports, and CPUs: their faults, and their counters."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from errno import ENOENT
+
+from agent.simulator.jobs import StorageRates
+from agent.simulator.loads import HostLoad
+from agent.simulator.meter import Meter
+from agent.simulator.models import SystemModel
+
+BACKGROUND = 0.01  # Share of every CPU used by the system itself
+
+BOOT_READ, BOOT_WRITE = 2e4, 2e5  # Bytes per second on disks without training data
+QUIET_BUSY = 0.001  # Share of time for which a disk is busy with background I/O
+AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
+"""Counters of every disk at the start of the simulation."""
+
+QUIET_NIC = 5e3  # bytes per second
+QUIET_PORT = 1e3
+TICKS = 1e6  # increase of port_xmit_wait per second, times the load above 90 %
+PRESSURE_KINDS = ("some", "full")
+
+
+@dataclass(slots=True)
+class SimulatedDevice:
+    """A device of the host. Its faults are those with a count above 0."""
+
+    name: str
+    faults: Counter[str] = field(default_factory=Counter, init=False)
+
+
+@dataclass(slots=True)
+class SimulatedDisk(SimulatedDevice):
+    """An SSD with its streaming speed in bytes per second."""
+
+    model: str
+    speed: float
+
+    @property
+    def nvme(self) -> bool:
+        return self.name.startswith("nvme")
+
+    @property
+    def state(self) -> str:
+        alive, dead = ("live", "dead") if self.nvme else ("running", "offline")
+        return dead if self.faults["dead"] else alive
+
+    @property
+    def damaged(self) -> int:
+        return self.faults["damaged"]
+
+
+@dataclass(slots=True)
+class SimulatedArray(SimulatedDevice):
+    """An md array."""
+
+    level: str
+    members: tuple[SimulatedDisk, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def striped(self) -> bool:
+        """Whether the array does not survive the loss of a member."""
+        return self.level == "raid0"
+
+    @property
+    def damaged(self) -> int:
+        return max(disk.damaged for disk in self.members)
+
+
+@dataclass(slots=True)
+class SimulatedNic(SimulatedDevice):
+    """An Ethernet port with its negotiated speed, or -1 without a carrier, as in the kernel."""
+
+    megabits: int
+
+    @property
+    def speed(self) -> int:
+        return self.megabits // 10 if self.faults["slow"] else self.megabits
+
+    @property
+    def limit(self) -> float:
+        """Bytes per second."""
+        return max(0, self.speed) * 1e6 / 8
+
+    @property
+    def state(self) -> str:
+        return "up" if self.limit else "down"
+
+
+@dataclass(slots=True)
+class SimulatedHca(SimulatedDevice):
+    """An InfiniBand port with its rate, and the rate to which it falls back."""
+
+    usual: str
+    lower: str
+
+    @property
+    def rate(self) -> str:
+        return self.lower if self.faults["slow"] else self.usual
+
+    @property
+    def state(self) -> str:
+        return "1: DOWN" if self.faults["down"] else "4: ACTIVE"
+
+    @property
+    def physical_state(self) -> str:
+        return "2: Polling" if self.faults["down"] else "5: LinkUp"
+
+
+class SimulatedDevices(SimulatedDevice):
+    """All devices with their load: bytes of disks and ports, CPU time, and stall time. The faults
+    of the whole are those of the chassis and of the Fabric Manager."""
+
+    def __init__(self, system: SystemModel) -> None:
+        super().__init__("host")
+        self.cpus = system.cpus
+        self.load = HostLoad()
+        self.meter = Meter()
+        self.disks: list[SimulatedDisk] = []
+        self.arrays: list[SimulatedArray] = []
+        for group in system.disks:
+            members = tuple(SimulatedDisk(n, group.model, group.speed) for n in group.names)
+            self.disks += members
+            if group.array:
+                self.arrays.append(SimulatedArray(group.array.name, group.array.level, members))
+        self.nics = [SimulatedNic(nic.name, nic.megabits) for nic in system.nics]
+        self.hcas: list[SimulatedHca] = []
+        if ports := system.hcas:
+            names = (f"mlx5_{number}" for number in range(ports.number))
+            self.hcas = [SimulatedHca(name, ports.rate, ports.lower) for name in names]
+        self.ports = [*self.hcas, *self.nics]
+        of_data = [array.members for array in self.arrays if array.name == system.data]
+        named = tuple(disk for disk in self.disks if disk.name == system.data)
+        self.data_disks = of_data[0] if of_data else named
+        self.meter.flow(0.0, {})
+        for disk in self.disks:
+            for flow, amount in AT_START.items():
+                self.meter.add(f"{flow}:{disk.name}", amount)
+
+    @property
+    def volumes(self) -> list[SimulatedDisk | SimulatedArray]:
+        """Devices with a file system: the arrays, and the disks in no array."""
+        members = [disk for array in self.arrays for disk in array.members]
+        return [*(disk for disk in self.disks if disk not in members), *self.arrays]
+
+    @property
+    def service(self) -> str:
+        """Name of the process of the Fabric Manager. Raise FileNotFoundError after its end."""
+        if self.faults["fabric"]:
+            raise FileNotFoundError(ENOENT, "No such process")
+        return "nv-fabricmanage"
+
+    def repair(self) -> None:
+        for device in (self, *self.disks, *self.arrays, *self.ports):
+            device.faults.clear()
+
+    def storage(self) -> StorageRates:
+        load, disks = self.load, sum(disk.speed for disk in self.data_disks)
+        local = load.disk * disks
+        shared = load.network * self.nics[0].limit if load.mounted else 0.0
+        return StorageRates(local + shared, load.written * disks, local)
+
+    def apply(self, now: float, cores: float, blocked: float) -> None:
+        rates = (*self._disks(), *self._ports(), *self._cpus(cores, blocked))
+        self.meter.flow(now, dict(rates))
+
+    def _disks(self) -> Iterator[tuple[str, float]]:
+        for disk in self.disks:
+            of_data = disk.speed if disk in self.data_disks else 0.0
+            read = max(BOOT_READ, self.load.disk * of_data)
+            written = max(BOOT_WRITE, self.load.written * of_data)
+            yield f"read:{disk.name}", read
+            yield f"write:{disk.name}", written
+            full = min(0.99, (read + written) / disk.speed)
+            yield f"busy:{disk.name}", QUIET_BUSY + full
+
+    def _ports(self) -> Iterator[tuple[str, float]]:
+        for nic in (nic for nic in self.nics if nic.limit):
+            share = self.load.network if nic is self.nics[0] else 0.0
+            yield f"recv:{nic.name}", max(QUIET_NIC, share * nic.limit)
+            yield f"send:{nic.name}", QUIET_NIC + 0.01 * share * nic.limit
+        share = self.load.infiniband
+        for hca in self.hcas:
+            gigabits = float(hca.rate.split()[0])
+            rate = max(QUIET_PORT, share * gigabits * 1e9 / 8)
+            yield f"xmit:{hca.name}", rate
+            yield f"rcv:{hca.name}", rate
+            yield f"wait:{hca.name}", TICKS * max(0.0, share - 0.9)
+            yield f"symbol_error:{hca.name}", hca.faults["errors"]
+
+    def _cpus(self, cores: float, blocked: float) -> Iterator[tuple[str, float]]:
+        cpus = self.cpus
+        busy = min(cpus, cores + BACKGROUND * cpus)
+        waiting = min(cpus - busy, blocked)
+        yield "cpu:user", 0.85 * busy
+        yield "cpu:system", 0.15 * busy
+        yield "cpu:iowait", waiting
+        yield "cpu:idle", cpus - busy - waiting
+        yield "cpu:some", self.load.cpu_pressure * 1e6
+        for kind in PRESSURE_KINDS:
+            yield f"io:{kind}", self.load.io_pressure * 1e6
