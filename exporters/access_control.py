@@ -10,7 +10,6 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
-from ipaddress import IPv6Address, IPv6Network
 
 from aiohttp import BasicAuth, hdrs, web
 from aiohttp.typedefs import Handler
@@ -147,15 +146,6 @@ class AccessControl:
             if not await self._passwords.check(users, given.login, given.password):
                 return refused(401, "User and password do not match.", CHALLENGE)
         return await handler(request)
-
-
-def client_of(address: str) -> str:
-    """Return the client to which an address belongs. An IPv4 address is a client on its own, and
-    all IPv6 addresses in a /64 network belong to the same client."""
-    if ":" not in address:
-        return address
-    parsed = IPv6Address(address.partition("%")[0])
-    return str(IPv6Network((parsed, 64), strict=False).network_address)
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:

@@ -29,7 +29,6 @@ SOFTWARE = f"dgx-telemetry/{__version__}"
 
 T = TypeVar("T")
 JSON = "application/json; charset=utf-8"
-LARGEST_REQUEST = 16 * 1024  # maximum bytes of a body; no route reads a body
 
 
 @dataclass(eq=False)
@@ -51,7 +50,7 @@ class AgentPages:
     )
 
     def application(self, middlewares: Iterable[Middleware] = ()) -> web.Application:
-        app = web.Application(client_max_size=LARGEST_REQUEST, middlewares=middlewares)
+        app = web.Application(middlewares=middlewares)
         app.on_response_prepare.append(add_headers)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/dcgm", self._dcgm)

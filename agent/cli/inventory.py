@@ -234,6 +234,6 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
         raise BadInput(f"cannot listen on {arguments.listen}: {why}") from error
     web.watch()
     scheme, name = ("https" if web.context else "http"), arguments.listen.rpartition(":")[0]
-    print(f"{scheme}://{name}:{server.port}/targets", flush=True)
+    print(f"{scheme}://{name}:{server.addresses[0][1]}/targets", flush=True)
     await stop_signal()
     await server.cleanup()

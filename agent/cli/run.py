@@ -26,6 +26,7 @@ from agent.diagnosis.hours import HourlySums, state_folder
 from agent.errors import LogEvent
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
+from agent.ranges import is_loopback
 from agent.service import journal
 from agent.status.build import StatusBoard
 from exporters.access_control import AccessControl
@@ -239,9 +240,10 @@ async def _listen(
         if getattr(error, "errno", None) == EADDRINUSE:
             why = f"{why}; --listen {host}:0 takes a free port"
         raise ConfigError(f"cannot listen on {http.listen}: {why}") from error
-    listen = f"{'https' if web.context else 'http'}://{host}:{server.port}/"
+    addresses = server.addresses  # as returned by the kernel: (host, port, ...)
+    listen = f"{'https' if web.context else 'http'}://{host}:{addresses[0][1]}/"
     log.info(LogEvent("started", version=__version__, listen=listen))
-    if not server.is_local and not web.now.is_guarded:
+    if not web.now.is_guarded and not all(is_loopback(one[0]) for one in addresses):
         advice = "anyone who reaches it can read it; --web.config.file sets TLS and passwords"
         log.warning(LogEvent("listening_unguarded", listen=listen, advice=advice))
     return server

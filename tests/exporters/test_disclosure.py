@@ -129,7 +129,7 @@ class Planted:
         found: dict[str, str] = {}
         async with self.served() as server, ClientSession() as client:
             await self.tick(3)
-            base = f"http://127.0.0.1:{server.port}"
+            base = f"http://127.0.0.1:{server.addresses[0][1]}"
             for path in PATHS:
                 async with client.get(base + path) as answer:
                     found[path] = await answer.text()

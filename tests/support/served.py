@@ -33,7 +33,7 @@ class Served:
 
     @property
     def port(self) -> int:
-        return self.server.port
+        return int(self.server.addresses[0][1])
 
     async def status(
         self,

@@ -266,7 +266,7 @@ async def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
         pages = [await there.open() for _ in range(3)]
         for page in pages:
             await page.until("status")
-        there.server.runner._shutdown_timeout = 600.0  # were it to wait for the streams
+        there.server._shutdown_timeout = 600.0  # were it to wait for the streams
         async with asyncio.timeout(PATIENCE):
             await there.server.cleanup()
         for page in pages:
