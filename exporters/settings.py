@@ -46,7 +46,6 @@ class HttpConfig(Section, frozen=True):
 
     table = ""
     at_start = ("listen", "web_config_file")
-    guards = ("allowed_hosts",)
 
     listen: Listen = "127.0.0.1:9935"
     web_config_file: str = ""

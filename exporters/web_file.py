@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -55,18 +55,14 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
     basic_auth_users: dict[str, Hash] | None = None
 
 
-def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
-    """Return the configuration in a file, and the guards that the file configures or explicitly
-    disables with `{}`. Raise ConfigError if the file is invalid. The message never contains the
-    possibly secret contents of the file. Certificates are not checked here."""
+def parse(content: bytes, path: str) -> WebConfig:
+    """Return the configuration in a file. Raise ConfigError if the file is invalid. The message
+    never contains the possibly secret contents of the file. Certificates are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
         document = yaml.safe_load(content.decode())
-        check_keys(yaml.compose(content.decode(), yaml.SafeLoader))
-        config = decode({} if document is None else document, WebConfig)
-        given = [key for key in GUARDS if document and document.get(key) is not None]
-        return config, frozenset(GUARDS if document == {} else given)
+        return decode({} if document is None else document, WebConfig)
     except Mismatch as error:
         advice = "; else use a proxy" if "unknown field" in str(error) else ""
         raise ConfigError(f"{path}: {error}{advice}") from error
@@ -76,14 +72,6 @@ def parse(content: bytes, path: str) -> tuple[WebConfig, frozenset[str]]:
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise ConfigError(f"{path}: is not YAML in UTF-8: {why}") from error
-
-
-def check_keys(root: Any) -> None:
-    """Raise Mismatch if a key is duplicated, because YAML uses the last value, possibly `{}`."""
-    inside = [value for _, value in root.value] if root and root.id == "mapping" else []
-    for node in (one for one in (root, *inside) if one and one.id == "mapping"):
-        if len({key.value for key, _ in node.value}) < len(node.value):
-            raise Mismatch("", f"a key stands twice below line {node.start_mark.line + 1}")
 
 
 def context_of(certificate: str, key: str, *, least: str = "TLS12") -> "SSLContext":
@@ -128,12 +116,7 @@ class Web:
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     context: "SSLContext | None" = None
-    said: frozenset[str] = frozenset()
     certificate_ends: float | None = None  # s since the epoch
-
-    @property
-    def guards(self) -> dict[str, bool]:
-        return dict(zip(GUARDS, (self.context is not None, bool(self.users)), strict=True))
 
     @property
     def is_guarded(self) -> bool:
@@ -147,23 +130,15 @@ def load(path: str) -> Web:
     if not path:
         return Web()
     files = {path: content(path)}
-    config, said = parse(files[path], path)
+    config = parse(files[path], path)
     users, tls = config.basic_auth_users or {}, config.tls_server_config
     if users:
         require_bcrypt()
     if tls is None:
-        return Web(path, files, users, said=said)
+        return Web(path, files, users)
     pair = [str(Path(path).parent / file) for file in (tls.cert_file, tls.key_file)]
     files |= {file: content(file) for file in pair}
-    return Web(path, files, users, context_of(*pair, least=tls.min_version), said, end_of(pair[0]))
-
-
-def check_guards(web: Web, before: Web) -> None:
-    """Raise ConfigError if a guard in `before` is missing and the file does not explicitly disable
-    it, because an interrupted write may have truncated the file."""
-    for key in (key for key, held in before.guards.items() if held and key not in web.said):
-        end = "{} for no users" if key == GUARDS[1] else "a restart without it"
-        raise ConfigError(f"{web.path}: {key} is gone, expected it, or {end}")
+    return Web(path, files, users, context_of(*pair, least=tls.min_version), end_of(pair[0]))
 
 
 def content(file: str) -> bytes:
@@ -188,7 +163,7 @@ class WebFile:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:
             raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-        if path and not self.now.said:
+        if path and not self.now.is_guarded:
             log.warning(LogEvent("no_guard", file=path, expected=" or ".join(GUARDS)))
         self._error = ""  # the error in the files at present
         self._end = Event()
@@ -216,11 +191,11 @@ class WebFile:
         before, web, wrong = self.now, self.now, ""
         try:
             if not self.good or {file: content(file) for file in before.files} != before.files:
-                loaded = load(before.path)
-                check_guards(loaded, before)
-                web = loaded
+                web = load(before.path)
         except Exception as error:  # on any error, the previous configuration is kept
             wrong = str(error) if isinstance(error, BadInput) else repr(error)
+        if before.is_guarded and not web.is_guarded:  # the file may be half written
+            web, wrong = before, f"{before.path}: has no {' and no '.join(GUARDS)} any more"
         if web is not before:
             self._take(web)
             log.info(LogEvent("web_config_loaded", file=web.path))
@@ -240,7 +215,4 @@ class WebFile:
             log.warning(LogEvent("needs_a_restart", **where, in_force=here, new=new))
             end = before.certificate_ends
             web = replace(web, context=before.context, certificate_ends=end)
-        if before.is_guarded and not web.is_guarded:
-            advice = "neither TLS nor passwords are asked for any more"
-            log.warning(LogEvent("guard_dropped", file=web.path, advice=advice))
         self.now = web

@@ -13,7 +13,7 @@ from typing import Any, get_origin
 import msgspec
 
 from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
-from agent.config.settings import FileKeys, Section, Settings
+from agent.config.settings import Section, Settings
 from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
 
@@ -46,9 +46,8 @@ def load(
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
     places: dict[type[Section], str] = {}
-    in_file = list(_in_file(read_toml(path), keys, retired, str(path))) if path else []
     for key, value, where in (
-        *in_file,
+        *(_in_file(read_toml(path), keys, retired, str(path)) if path else ()),
         *_in_environment(environment, keys, retired),
         *((key, value, f"--{key}") for key, value in (flags or {}).items() if value is not None),
     ):
@@ -72,7 +71,7 @@ def load(
         except Mismatch as wrong:  # about several keys, with the origin of the last key
             table = f"{section.table}." if section.table else ""
             raise ConfigError(f"{places[section]}: {table}{wrong}") from wrong
-    return Settings(*made, FileKeys(frozenset(key for key, *_ in in_file)))
+    return Settings(*made)
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:

@@ -48,7 +48,6 @@ class Reload:
         """Apply the new settings, or keep the previous settings and log the reason."""
         try:
             settings = await asyncio.to_thread(self.read)
-            settings.check_guards(self.configuration.current)
             for key, old, new in settings.needing_restart(self._started_with):
                 log.warning(LogEvent("needs_a_restart", key=key, in_force=str(old), new=str(new)))
             self.configuration.current = settings

@@ -7,8 +7,6 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
-from agent.errors import BadInput
-
 T = TypeVar("T")
 
 
@@ -16,23 +14,15 @@ class Section(msgspec.Struct, frozen=True):
     """Settings of a package. Each field is a key, with its expected type and its default value.
 
     `table` is the TOML table of the keys, or empty for the top level. Several sections may share a
-    table. `at_start` contains keys whose changes require a restart, `guards` contains keys that
-    remain in effect if a reload no longer contains them, and `retired` contains keys without any
-    effect. `subtables` is the name of the field for all tables with other names inside `table`.
+    table. `at_start` contains keys whose changes require a restart, and `retired` contains keys
+    without any effect. `subtables` is the name of the field for all tables with other names inside
+    `table`.
     """
 
     table: ClassVar[str]
     at_start: ClassVar[tuple[str, ...]] = ()
-    guards: ClassVar[tuple[str, ...]] = ()
     retired: ClassVar[tuple[str, ...]] = ()
     subtables: ClassVar[str] = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FileKeys:
-    """The keys in the configuration file."""
-
-    names: frozenset[str] = frozenset()
 
 
 class Settings:
@@ -64,17 +54,6 @@ class Settings:
                 old, new = getattr(before[kind], name), getattr(self[kind], name)
                 if old != new:
                     yield f"{kind.table}.{name}" if kind.table else name, old, new
-
-    def check_guards(self, before: "Settings") -> None:
-        """Raise BadInput if the file no longer has any keys, or lacks a guard of `before` that is
-        not explicitly empty, because writing the file may have been interrupted."""
-        here = self[FileKeys].names
-        if before[FileKeys].names and not here:
-            raise BadInput("the configuration has no key any more; a restart takes the defaults")
-        for kind in before.sections:
-            for name in (name for name in kind.guards if name not in here):
-                if getattr(before[kind], name) and not getattr(self[kind], name):
-                    raise BadInput(f"{name} is gone from the configuration, expected it, or empty")
 
     @property
     def sections(self) -> dict[type[Section], Section]:

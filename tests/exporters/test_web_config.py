@@ -27,7 +27,7 @@ def written(file: Path, text: str) -> Path:
 
 
 def read(file: Path) -> WebConfig:
-    return parse(content(str(file)), str(file))[0]
+    return parse(content(str(file)), str(file))
 
 
 def test_nothing_is_asked_of_an_empty_file(file: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from agent.cli.options import SECTIONS
 from agent.config.configuration import load
 from agent.config.reload import Reload
-from agent.config.settings import Configuration, Settings
+from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.service.journal import LogConfig, start_logging
@@ -243,28 +243,3 @@ def test_a_real_agent_reloads_on_sighup_and_goes_on_at_sigusr1(tmp_path: Path) -
         assert [s for s in own if after[s] < before[s]] == []
         assert agent.process.poll() is None
         assert agent.end(signal.SIGTERM) == 0
-
-
-@pytest.mark.parametrize(
-    ("then", "error"),
-    [
-        ("", "no key any more"),
-        ("# allowed_hosts = 'a'\n", "no key any more"),
-        ("[log]\nlevel = 'debug'\n", "allowed_hosts is gone"),
-        ("allowed_hosts = ''\n", ""),
-        ("\ufeffallowed_hosts = 'b'\n", ""),
-    ],
-)
-async def test_a_guard_that_a_reload_no_longer_has_stays(
-    tmp_path: Path, then: str, error: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    file = tmp_path / "config.toml"
-    file.write_text("allowed_hosts = 'a'\n")
-    configuration = Configuration(load(SECTIONS, file, {}))
-    before = configuration.current
-    reload = Reload(configuration, lambda: load(SECTIONS, file, {}), lambda _: None)
-    file.write_text(then)
-    await reload.reload()
-    assert reload.good is not bool(error)
-    assert (configuration.current is before) is bool(error)
-    assert error in caplog.text
