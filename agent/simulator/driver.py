@@ -131,13 +131,14 @@ OF: dict[str, Callable[[Question], bool]] = {
 
 
 class CallRow(Struct, frozen=True):
-    """A row of nvml.toml for a GPU function."""
+    """A row of nvml.toml for a function."""
 
     of: str = ""
     since: Driver = ()
     gives: Any = None
     takes: tuple[tuple[int, ...], ...] = ()
     root: bool = False
+    gpu: bool = True
 
 
 class FieldRow(Struct, frozen=True):
@@ -147,6 +148,8 @@ class FieldRow(Struct, frozen=True):
     of: str
     since: Driver
     kind: int = 3
+    per_link: bool = False
+    summed: bool = False
     counts: str = ""
     unit: float = 1.0
     wire: bool = False
@@ -160,6 +163,7 @@ class NvmlTable(Struct, frozen=True):
 
     versions: tuple[str, ...]
     calls: dict[str, CallRow]
+    others: dict[str, CallRow]
     fields: tuple[FieldRow, ...]
 
 
@@ -168,22 +172,9 @@ def _table(name: str) -> dict[str, Any]:
 
 
 NVML = convert(_table("nvml"), NvmlTable)
+CALLS = {f"nvmlDeviceGet{name}": row for name, row in NVML.calls.items()} | NVML.others
 NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
 """Latest full version of each branch, for simulations that specify only the branch."""
-
-
-class Call(NamedTuple):
-    """A library function. `answer` computes the return value from the library, the GPU (if the
-    function takes a GPU), and the remaining arguments, whose valid values are listed in `takes`.
-    `of` is the keyword of the GPUs that support the function, and `since` is the first driver
-    version that provides it. In MIG mode, `root` functions are available only to root."""
-
-    answer: Callable[..., Any]
-    of: str = ""
-    since: Driver = ()
-    of_gpu: bool = True
-    takes: tuple[tuple[int, ...], ...] = ()
-    root: bool = False
 
 
 def refuse(code: int) -> NoReturn:

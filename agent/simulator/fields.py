@@ -16,7 +16,6 @@ from agent.simulator.driver import (
     MOST_LINKS,
     NVML,
     OF,
-    Call,
     FieldRow,
     Question,
     address_of,
@@ -33,20 +32,18 @@ ALL_LINKS = 0xFFFFFFFF
 
 FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
-SUMMED = frozenset({138, 139, 140, 141, *range(201, 223)})
-"""Fields for one link or for the sum of all links; a link that is down does not support them."""
 
-PER_LINK = SUMMED | {161, 162, 163}
-
-
-def field_code(field: int, scope: int, asked: Question) -> int:
-    """Return the return code for a field of `nvmlDeviceGetFieldValues`."""
+def field_code(field: int, scope: int, asked: Question, gpu: SimulatedGpu) -> int:
+    """Return the return code for a field of `nvmlDeviceGetFieldValues`. A link that is down does
+    not support the fields for one link or for the sum of all links."""
     row = FIELDS.get(field)
     if row is None or asked.driver < row.since or not OF[row.of](asked):
         return driver.NOT_SUPPORTED
-    if field in PER_LINK and not (field in SUMMED and scope == ALL_LINKS):
-        return asked.link_code(scope)
-    return driver.ANSWERED
+    if not (row.per_link or row.summed) or (row.summed and scope == ALL_LINKS):
+        return driver.ANSWERED
+    code = asked.link_code(scope)
+    down = not code and row.summed and not gpu.active(gpu.links[scope])
+    return driver.NOT_SUPPORTED if down else code
 
 
 def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
@@ -68,9 +65,7 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
     micros = nvml.machine.micros(now)
     for one in questions:
         field, scope = one if isinstance(one, tuple | list) else (one, 0)
-        code = field_code(field, scope, asked)
-        if not code and field in SUMMED and scope != ALL_LINKS:
-            code = driver.ANSWERED if gpu.active(gpu.links[scope]) else driver.NOT_SUPPORTED
+        code = field_code(field, scope, asked, gpu)
         if code:
             entries.append(ENTRY.pack(field, scope, 0, 0, 0, code, 0))
             continue
@@ -83,7 +78,6 @@ SAMPLES = 0x5000_0000  # Address before the first sample
 PCIE_UNIT = 1_054_800.0  # Bytes, as measured on H100 GPUs
 NVLINK_UNIT = 1_024_000.0  # Measured bytes of payload; documented as MiB
 
-Shares = dict[str, float]
 WHOLE = -1
 
 
@@ -92,34 +86,29 @@ class GpmCounters(NamedTuple):
 
     of: tuple[int, int]  # GPU index, and GPU instance ID or WHOLE
     at: float
-    totals: Shares
+    totals: dict[str, float]
 
 
-def _share(name: str) -> Callable[[Shares], float]:
-    return lambda rates: 100.0 * rates.get(name, 0.0)
+class GpmMetric(NamedTuple):
+    """A metric: the sum of the mean rates of counters, with a factor and a unit."""
+
+    counters: Sequence[str]
+    factor: float
+    unit: float = 1.0
 
 
-def _pcie(name: str) -> Callable[[Shares], float]:
-    return lambda rates: rates.get(name, 0.0) * PCIE_OVERHEAD / PCIE_UNIT
-
-
-def _links(direction: str) -> Callable[[Shares], float]:
-    names = [f"{direction}{link}" for link in range(MOST_LINKS)]
-    return lambda rates: sum(rates.get(name, 0.0) for name in names) / NVLINK_UNIT
-
-
-METRICS: dict[int, Callable[[Shares], float]] = {
-    1: _share("activity"),
-    2: _share("sm"),
-    3: _share("occupancy"),
-    5: _share("tensor"),
-    10: _share("dram"),
-    20: _pcie("pcie_tx"),
-    21: _pcie("pcie_rx"),
-    60: _links("rx"),
-    61: _links("tx"),
+METRICS = {
+    1: GpmMetric(["activity"], 100.0),
+    2: GpmMetric(["sm"], 100.0),
+    3: GpmMetric(["occupancy"], 100.0),
+    5: GpmMetric(["tensor"], 100.0),
+    10: GpmMetric(["dram"], 100.0),
+    20: GpmMetric(["pcie_tx"], PCIE_OVERHEAD, PCIE_UNIT),
+    21: GpmMetric(["pcie_rx"], PCIE_OVERHEAD, PCIE_UNIT),
+    60: GpmMetric([f"rx{link}" for link in range(MOST_LINKS)], 1.0, NVLINK_UNIT),
+    61: GpmMetric([f"tx{link}" for link in range(MOST_LINKS)], 1.0, NVLINK_UNIT),
 }
-"""Functions that compute metrics from mean counter rates, by metric ID. Other IDs are refused."""
+"""Metrics by ID. Other IDs are refused."""
 
 
 def _alloc(nvml: Any) -> Any:
@@ -164,15 +153,14 @@ def _metrics(nvml: Any, question: Any) -> Any:
         refuse(driver.INVALID_ARGUMENT)
     rates = _rates(older, newer)
     for slot in question.metrics[: question.numMetrics]:
-        metric = METRICS.get(slot.metricId)
-        if metric is None:
-            slot.nvmlReturn, slot.value = driver.NOT_SUPPORTED, 0.0
-        else:
-            slot.nvmlReturn, slot.value = driver.ANSWERED, metric(rates)
+        slot.nvmlReturn, slot.value = driver.NOT_SUPPORTED, 0.0
+        if metric := METRICS.get(slot.metricId):
+            total = sum(rates.get(name, 0.0) for name in metric.counters)
+            slot.nvmlReturn, slot.value = driver.ANSWERED, total * metric.factor / metric.unit
     return question
 
 
-def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
+def _rates(older: GpmCounters, newer: GpmCounters) -> dict[str, float]:
     """Return mean rates per second. The rates are NaN if no time has passed. The result is empty if
     the GPU instance had no process when the older sample was taken."""
     seconds = newer.at - older.at
@@ -184,15 +172,14 @@ def _rates(older: GpmCounters, newer: GpmCounters) -> Shares:
     return {name: (total - before.get(name, 0.0)) / seconds for name, total in newer.totals.items()}
 
 
-CALLS: dict[str, Call] = {
-    "nvmlDeviceGetFieldValues": Call(_values),
-    "nvmlGpmQueryDeviceSupport": Call(
-        lambda _, g: pynvml.c_nvmlGpmSupport_t(pynvml.NVML_GPM_SUPPORT_VERSION, int(g.model.gpm)),
-        since=(520,),
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "FieldValues": _values,
+    "nvmlGpmQueryDeviceSupport": lambda _, g: pynvml.c_nvmlGpmSupport_t(
+        pynvml.NVML_GPM_SUPPORT_VERSION, int(g.model.gpm)
     ),
-    "nvmlGpmSampleAlloc": Call(_alloc, since=(520,), of_gpu=False),
-    "nvmlGpmSampleFree": Call(_free, since=(520,), of_gpu=False),
-    "nvmlGpmSampleGet": Call(_get, "gpm", (520,)),
-    "nvmlGpmMigSampleGet": Call(_get_of_instance, "gpm-divided", (520,)),
-    "nvmlGpmMetricsGet": Call(_metrics, since=(520,), of_gpu=False),
+    "nvmlGpmSampleAlloc": _alloc,
+    "nvmlGpmSampleFree": _free,
+    "nvmlGpmSampleGet": _get,
+    "nvmlGpmMigSampleGet": _get_of_instance,
+    "nvmlGpmMetricsGet": _metrics,
 }

@@ -1,7 +1,6 @@
 """The NVML getters of a simulated GPU, each of which has a row in nvml.toml."""
 
 from collections.abc import Callable
-from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -10,7 +9,7 @@ from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
-from agent.simulator.driver import NVML, Call, refuse
+from agent.simulator.driver import refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import AMPERE, address
 
@@ -234,33 +233,18 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         2 * (_far_end(n, g, link) and g.links[link].peer is None)  # 0 a GPU, 2 an NVSwitch
     ),
     "NvLinkErrorCounter": _link_errors,
+    "Count": lambda n: len(n.machine.gpus),
+    "nvmlSystemGetDriverVersion": lambda n: n.machine.driver.version,
+    "nvmlSystemGetNVMLVersion": lambda n: f"12.{n.machine.driver.version}",
 }
 """Functions with code. The other functions in nvml.toml return a GPU attribute or a constant."""
 
 
-def _given(gives: Any, nvml: Any, gpu: SimulatedGpu, *_: int) -> Any:
+def given(gives: Any, nvml: Any, gpu: SimulatedGpu, *_: int) -> Any:
     if isinstance(gives, list):
-        return [_given(one, nvml, gpu) for one in gives]
+        return [given(one, nvml, gpu) for one in gives]
     if isinstance(gives, dict):
-        named = {name: _given(one, nvml, gpu) for name, one in gives.items()}
+        named = {name: given(one, nvml, gpu) for name, one in gives.items()}
         return pynvml.nvmlFriendlyObject(named)
     found = attrgetter(gives)(gpu) if isinstance(gives, str) else gives
     return int(found) if isinstance(found, bool) else found
-
-
-CALLS = {
-    name: Call(
-        ANSWERS[name] if row.gives is None else partial(_given, row.gives),
-        *(row.of, row.since),
-        takes=row.takes,
-        root=row.root,
-    )
-    for name, row in NVML.calls.items()
-}
-
-LIBRARY: dict[str, Call] = {
-    "nvmlDeviceGetCount": Call(lambda n: len(n.machine.gpus), of_gpu=False),
-    "nvmlSystemGetDriverVersion": Call(lambda n: n.machine.driver.version, of_gpu=False),
-    "nvmlSystemGetNVMLVersion": Call(lambda n: f"12.{n.machine.driver.version}", of_gpu=False),
-}
-"""Functions that do not take a device."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from agent.simulator import driver
-from agent.simulator.driver import HANDLES, Call, Driver, address_of, pointer_to, refuse
+from agent.simulator.driver import HANDLES, Driver, address_of, pointer_to, refuse
 from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
@@ -117,10 +117,9 @@ def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
     )
 
 
-CALLS: dict[str, Call] = {
-    "MaxMigDeviceCount": Call(lambda *_: MOST_INSTANCES, "divides"),
-    "MigDeviceHandleByIndex": Call(_handle, "divides"),
-    **dict.fromkeys(
-        ("GpuInstanceId", "ComputeInstanceId"), Call(lambda *_: refuse(driver.INVALID_ARGUMENT))
-    ),
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "MaxMigDeviceCount": lambda *_: MOST_INSTANCES,
+    "MigDeviceHandleByIndex": _handle,
+    "GpuInstanceId": lambda *_: refuse(driver.INVALID_ARGUMENT),
+    "ComputeInstanceId": lambda *_: refuse(driver.INVALID_ARGUMENT),
 }

@@ -3,6 +3,7 @@
 import inspect
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,16 @@ import pynvml
 
 from agent.clock import SystemClock
 from agent.simulator import driver, fields, getters, mig
-from agent.simulator.driver import HANDLES, Call, Driver, Question, address_of, pointer_to, refuse
+from agent.simulator.driver import (
+    CALLS,
+    HANDLES,
+    CallRow,
+    Driver,
+    Question,
+    address_of,
+    pointer_to,
+    refuse,
+)
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 
@@ -25,8 +35,7 @@ NO_INSTANCE = 0xFFFFFFFF
 class EventSet:
     """GPUs that are registered for XID errors, and the errors received since registration."""
 
-    def __init__(self, generation: int) -> None:
-        self.generation = generation
+    def __init__(self) -> None:
         self.gpus: set[int] = set()
         self.happened: deque[tuple[int, int]] = deque()
 
@@ -37,14 +46,12 @@ class EventSet:
 
 def _find(nvml: Any, event_set: Any) -> EventSet:
     events: EventSet | None = nvml.sets.get(address_of(event_set))
-    if events is None or events.generation != nvml.machine.driver.generation:
-        refuse(driver.INVALID_ARGUMENT)
-    return events
+    return refuse(driver.INVALID_ARGUMENT) if events is None else events
 
 
 def _create(nvml: Any) -> Any:
-    address, events = nvml.next_address(SETS), EventSet(nvml.machine.driver.generation)
-    nvml.sets[address] = events
+    address = nvml.next_address(SETS)
+    events = nvml.sets[address] = EventSet()
     nvml.machine.driver.listeners.append(events.note)
     return pointer_to(address, pynvml.c_nvmlEventSet_t)
 
@@ -54,18 +61,22 @@ def _free(nvml: Any, event_set: Any) -> None:
     del nvml.sets[address_of(event_set)]
 
 
-CALLS: dict[str, Call] = {
-    **{f"nvmlDeviceGet{name}": call for name, call in getters.CALLS.items()},
-    **{f"nvmlDeviceGet{name}": call for name, call in mig.CALLS.items()},
-    **fields.CALLS,
-    **getters.LIBRARY,
-    "nvmlEventSetCreate": Call(_create, of_gpu=False),
-    "nvmlEventSetFree": Call(_free, of_gpu=False),
-    "nvmlDeviceRegisterEvents": Call(
-        lambda nvml, gpu, _, events: _find(nvml, events).gpus.add(gpu.index)
-    ),
+WITH_CODE: dict[str, Callable[..., Any]] = {
+    **getters.ANSWERS,
+    **fields.ANSWERS,
+    **mig.ANSWERS,
+    "nvmlEventSetCreate": _create,
+    "nvmlEventSetFree": _free,
+    "nvmlDeviceRegisterEvents": lambda n, gpu, _, events: _find(n, events).gpus.add(gpu.index),
 }
-"""All functions that are not methods of `SimulatedNvml`."""
+ANSWERS = {
+    name: partial(getters.given, row.gives)
+    if row.gives is not None
+    else WITH_CODE[name.removeprefix("nvmlDeviceGet")]
+    for name, row in CALLS.items()
+}
+"""All functions that are not methods of `SimulatedNvml`. Each computes its return value from the
+library, the GPU (if the function takes a GPU), and the remaining arguments."""
 
 
 class SimulatedNvml:
@@ -171,10 +182,10 @@ class SimulatedNvml:
 
     def _ask(self, name: str, *args: Any) -> Any:
         call, machine = CALLS[name], self.machine
-        if not call.of_gpu:
+        if not call.gpu:
             self.enter(name, None, call.since)
             with machine.lock:
-                return call.answer(self, *args)
+                return ANSWERS[name](self, *args)
         try:
             instance = mig.instance_behind(self, name, call.since, args[0])
             if instance is not None:
@@ -189,9 +200,9 @@ class SimulatedNvml:
         if any(given not in valid for given, valid in zip(args[1:], call.takes, strict=False)):
             refuse(driver.INVALID_ARGUMENT)
         with machine.lock:
-            return call.answer(self, gpu, *args[1:])
+            return ANSWERS[name](self, gpu, *args[1:])
 
-    def _device(self, function: str, call: Call, handle: Any) -> SimulatedGpu:
+    def _device(self, function: str, call: CallRow, handle: Any) -> SimulatedGpu:
         place, odd = divmod(address_of(handle) - HANDLES, 16)
         known = not odd and 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)

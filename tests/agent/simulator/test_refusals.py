@@ -16,7 +16,7 @@ from agent.simulator import (
     SYSTEMS,
     SimulatedSystem,
     SimulationError,
-    getters,
+    driver,
     mig,
     models,
     parse,
@@ -41,7 +41,7 @@ OF_ARGUMENTS = {"GpuFabricInfo", "PlatformInfo", "MemoryInfo_v2", "ProcessUtiliz
 DEVICE_CALLS: dict[str, tuple[tuple[Any, ...], ...]] = {
     **{
         name: tuple(product(*([*valid, max(valid) + 1] for valid in call.takes)))
-        for name, call in getters.CALLS.items()
+        for name, call in driver.NVML.calls.items()
         if name not in OF_ARGUMENTS
     },
     "Samples": tuple((kind, 0) for kind in range(10)),
@@ -118,8 +118,8 @@ def test_a_machine_is_named_by_system_driver_and_scenario() -> None:
 
 
 def test_an_instance_is_asked_no_function_that_its_driver_has_not() -> None:
-    for driver, expected in (("460", NO_SYMBOL), ("510", INVALID)):
-        machine, _ = start(f"dgx-a100@{driver}:mig", 2.0)
+    for branch, expected in (("460", NO_SYMBOL), ("510", INVALID)):
+        machine, _ = start(f"dgx-a100@{branch}:mig", 2.0)
         instance = machine.nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu(machine), 0)
         assert code(machine.nvml.nvmlDeviceGetMemoryBusWidth, instance) == expected
 
