@@ -1,13 +1,11 @@
-"""A simulated fleet over HTTP. Each node has its own loopback address; the port is the same.
+"""A simulated fleet over HTTP, with a path for each node.
 
 A node exposes the metrics of a simulated agent that runs the scenario of the node, with its own
 device identities and job. `/` and `/targets` list the nodes for Prometheus' HTTP service discovery.
 """
 
 import re
-import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from aiohttp import hdrs, web
 
@@ -31,67 +29,53 @@ def node_page(node: NodePlan, page: bytes) -> str:
     return text + ExpositionLines(openmetrics=False).write(by_metric(jobs))
 
 
-class FleetServer:
-    """Serves the nodes. `pages` contains an exposition per scenario, and `awaited` returns the
-    pending reads until all agents are ready. Nodes in `dark` drop connections, as without power."""
+class FleetPages:
+    """The pages of all nodes. `expositions` contains an exposition per scenario, and `awaited`
+    returns the pending reads until all agents are ready. Nodes in the racks in `dark` drop
+    connections, as without power."""
 
     def __init__(
         self,
         nodes: Sequence[NodePlan],
-        pages: Mapping[str, Exposition],
+        expositions: Mapping[str, Exposition],
         awaited: Callable[[], str],
-        port: int,
     ) -> None:
         self.dark: set[str] = set()
-        self.nodes = {node.address: node for node in nodes}
-        self._pages = pages
+        self._nodes = {node.name: node for node in nodes}
+        self._expositions = expositions
         self._awaited = awaited
-        self._port = port
         self.app = web.Application()
         self.app.on_response_prepare.append(add_headers)
-        for path, handler in (
-            *(("/", self._targets), ("/metrics", self._metrics)),
-            *(("/targets", self._targets), ("/-/ready", self._ready)),
-        ):
-            self.app.router.add_get(path, handler)
-        self._runner = web.AppRunner(self.app, access_log=None)
-
-    async def start(self, host: str) -> None:
-        """Listen on the addresses of the fleet and its nodes. Raise OSError if listening fails."""
-        await self._runner.setup()
-        for address in (host, *self.nodes):
-            listening = socket.create_server((address, self._port))
-            await web.SockSite(self._runner, listening).start()
-
-    async def end(self) -> None:
-        await self._runner.cleanup()
+        for path in ("/", "/targets"):
+            self.app.router.add_get(path, self._targets)
+        self.app.router.add_get("/-/ready", self._ready)
+        self.app.router.add_get("/{node}/metrics", self._metrics)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        transport = request.transport
-        address = transport.get_extra_info("sockname")[0] if transport else ""
-        if transport and address in self.dark:
-            transport.abort()
-        node = self.nodes.get(address)
+        node = self._nodes.get(request.match_info["node"])
         if node is None:
             raise web.HTTPNotFound
-        exposition = self._pages[node.scenario]
+        if node.rack in self.dark and request.transport:
+            request.transport.abort()
+        exposition = self._expositions[node.scenario]
         page = exposition.page(PLAIN.content_type).plain
         exposition.answered(f"{request.remote} {node.name}")
         headers = {hdrs.CONTENT_TYPE: PLAIN.content_type}
         return web.Response(body=node_page(node, page).encode(), headers=headers)
 
-    async def _targets(self, _: web.Request) -> web.Response:
-        found: list[dict[str, Any]] = [
+    async def _targets(self, request: web.Request) -> web.Response:
+        found = [
             {
-                "targets": [f"{address}:{self._port}"],
+                "targets": [request.host],
                 "labels": {
+                    "__metrics_path__": f"/{node.name}/metrics",
                     "instance": f"{node.name}:9935",  # the same format as for real nodes
                     "cluster": CLUSTER,
                     "rack": node.rack,
                     "node": node.name,
                 },
             }
-            for address, node in self.nodes.items()
+            for node in self._nodes.values()
         ]
         return web.Response(body=as_json(found), headers={hdrs.CONTENT_TYPE: JSON})
 

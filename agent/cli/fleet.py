@@ -7,7 +7,6 @@ each node serves the metrics of the agent for its scenario (see agent/simulator/
 
 import argparse
 import asyncio
-import resource
 import sys
 from pathlib import Path
 
@@ -17,13 +16,14 @@ from agent.cli.run import SWITCH_INTERVAL, exposition_of
 from agent.clock import SystemClock
 from agent.errors import BadInput
 from agent.simulator.fleet import plan
-from exporters.fleet import FleetServer
+from exporters.fleet import FleetPages
+from exporters.server import serve
 
 POWER_CUT = 300.0
 """Seconds until the last rack loses power."""
 
 
-async def serve(given: argparse.Namespace) -> None:
+async def run_fleet(given: argparse.Namespace) -> None:
     """Serve a fleet until a stop signal. All agents use the same settings. Raise BadInput if the
     server cannot listen on the address."""
     nodes, clock, settings = plan(given.number), SystemClock(given.speed), settings_of(given)
@@ -40,14 +40,14 @@ async def serve(given: argparse.Namespace) -> None:
     async def cut_power() -> None:
         await clock.sleep(given.cut)
         if nodes[-1].rack != nodes[0].rack:
-            server.dark = {node.address for node in nodes if node.rack == nodes[-1].rack}
+            pages.dark = {nodes[-1].rack}
         await stop
 
     stop = stop_signal()
-    pages = {kind: exposition_of(agent, process=False) for kind, agent in agents.items()}
-    server = FleetServer(nodes, pages, awaited, int(port))
+    shown = {kind: exposition_of(agent, process=False) for kind, agent in agents.items()}
+    pages = FleetPages(nodes, shown, awaited)
     try:
-        await server.start(host)
+        server = await serve(pages.app, host, int(port))
     except OSError as error:
         raise BadInput(f"cannot listen on {given.address}: {error.strerror}") from error
     for agent in agents.values():
@@ -56,7 +56,7 @@ async def serve(given: argparse.Namespace) -> None:
     done, rest = await asyncio.wait({stop, *works}, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:
         task.cancel()
-    await server.end()
+    await server.cleanup()
     for ended in done:
         ended.result()
 
@@ -74,10 +74,8 @@ def _given() -> argparse.Namespace:
 
 if __name__ == "__main__":
     sys.setswitchinterval(SWITCH_INTERVAL)  # keeps scrapes fast despite many threads
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two sockets per node
     try:
-        asyncio.run(serve(_given()))
+        asyncio.run(run_fleet(_given()))
     except BadInput as error:
         print(error, file=sys.stderr)
         sys.exit(2)

@@ -39,11 +39,6 @@ class NodePlan:
     def rack(self) -> str:
         return f"r{(self.number - 1) // RACK + 1:02d}"
 
-    @property
-    def address(self) -> str:
-        """A loopback address. All addresses in 127.0.0.0/8 belong to this machine."""
-        return f"127.124.{self.number // 250}.{self.number % 250 + 1}"
-
 
 def plan(number: int) -> tuple[NodePlan, ...]:
     """Return the nodes of a fleet. Raise BadInput if `number` is out of range."""

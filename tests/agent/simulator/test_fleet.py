@@ -1,20 +1,18 @@
 """Simulated fleets: who is in them, and what each node reports as its own."""
 
 import asyncio
+import json
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
-import aiohttp
 import pytest
+from aiohttp import ServerDisconnectedError
+from aiohttp.test_utils import TestClient, TestServer
 
 from agent.errors import BadInput
 from agent.simulator.fleet import RACK, plan
 from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
-from agent.stack.programs import FreePorts, choose
-from exporters.fleet import FleetServer, node_page
+from exporters.fleet import FleetPages, node_page
 from tests.support.exposition import ExpositionBench
 
 PAGE = b"""\
@@ -26,9 +24,9 @@ dgx_gpu_power_watts{gpu="0",uuid="GPU-aaaa1111-x"} 250.0
 
 
 @pytest.mark.parametrize("number", [4, 8, 16, 124, 1000])
-def test_every_node_has_a_name_an_address_and_a_rack_of_its_own(number: int) -> None:
+def test_every_node_has_a_name_of_its_own_and_a_place_in_a_rack(number: int) -> None:
     nodes = plan(number)
-    assert len({node.name for node in nodes}) == len({node.address for node in nodes}) == number
+    assert len({node.name for node in nodes}) == number
     assert max(Counter(node.rack for node in nodes).values()) == RACK
     assert Counter(node.scenario for node in nodes)["gpu-lost"] <= 1
 
@@ -61,35 +59,25 @@ def test_a_fleet_lists_its_nodes_and_those_without_power_do_not_answer() -> None
     bench, nodes = ExpositionBench(), plan(4)
     clients: list[str] = []
     setattr(bench.exposition, "answered", clients.append)  # noqa: B010
-    port = choose(FreePorts(agent=0)).agent
-    pages = {node.scenario: bench.exposition for node in nodes}
-    server = FleetServer(nodes, pages, str, port)
+    pages = FleetPages(nodes, {node.scenario: bench.exposition for node in nodes}, str)
+    metrics = f"/{nodes[3].name}/metrics"
 
-    @asynccontextmanager
-    async def served() -> Any:
-        await server.start("127.0.0.1")
-        try:
-            async with aiohttp.ClientSession() as session:
-                yield session
-        finally:
-            await server.end()
-
-    async def asked() -> Iterator[str]:
-        async with served() as session:
-            metrics = f"http://{nodes[3].address}:{port}/metrics"
-            found = [metrics, f"http://127.0.0.1:{port}/", f"http://127.0.0.1:{port}/targets"]
+    async def asked() -> tuple[list[str], str]:
+        async with TestClient(TestServer(pages.app)) as client:
             texts = []
-            for address in found:
-                async with session.get(address) as answer:
+            for path in (metrics, "/", "/targets"):
+                async with client.get(path) as answer:
                     assert answer.status == 200
                     texts.append(await answer.text())
-                server.dark = {nodes[3].address}
-            with pytest.raises(aiohttp.ServerDisconnectedError):
-                await session.get(metrics)
-            return iter(texts)
+                pages.dark = {nodes[3].rack}
+            with pytest.raises(ServerDisconnectedError):
+                await client.get(metrics)
+            assert (await client.get("/nobody/metrics")).status == 404
+            return texts, f"127.0.0.1:{client.port}"
 
-    page, listed, targets = asyncio.run(asked())
+    (page, listed, targets), address = asyncio.run(asked())
     assert page.startswith("# HELP")
     assert {one.split()[-1] for one in clients} == {nodes[3].name}, "new series were answered"
     assert listed == targets
-    assert f'"{nodes[3].address}:{port}"' in targets
+    (found,) = (one for one in json.loads(targets) if one["labels"]["node"] == nodes[3].name)
+    assert (found["targets"], found["labels"]["__metrics_path__"]) == ([address], metrics)
