@@ -38,7 +38,6 @@ TAPE_BYTES = 128 * 1024 * 1024
 Longer recordings are neither written nor read. A real recording requires four to seven times as
 much memory when it is replayed."""
 
-DEEPEST = 20
 WIDEST = 2**64
 CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
 SAMPLE_GET = "nvmlGpmSampleGet"
@@ -50,9 +49,6 @@ UNTAPED = {
     "nvmlEventSetCreate": "events, which no one asks for",
 }
 """Functions that are not recorded. During recording and replay, the library seems to lack them."""
-
-MEMBERS = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-"""Member of NVML's value union, by value type."""
 
 
 class TapeError(BadInput):
@@ -108,16 +104,9 @@ def union_member(value_type: int) -> str:
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 
 
-def union_value(union: Any, value_type: int) -> int | float:
-    found: int | float | None = getattr(union, union_member(value_type), None)
-    return getattr(union, MEMBERS[value_type]) if found is None else found
-
-
 def _attributes(value: Any) -> dict[str, Any]:
     if isinstance(value, ctypes.Structure):
         return {field[0]: getattr(value, field[0]) for field in value._fields_}
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     return dict(vars(value))
 
 
@@ -155,12 +144,10 @@ REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
 }
 
 
-def decode(answer: Json, depth: int = 0) -> Any:
+def decode(answer: Json) -> Any:
     """Return the response in the form that callers expect. Raise ValueError if it is invalid."""
-    if depth > DEEPEST:
-        raise ValueError(f"an answer is nested deeper than {DEEPEST}")
     if isinstance(answer, list):
-        return [decode(item, depth + 1) for item in answer]
+        return [*map(decode, answer)]
     if not isinstance(answer, dict):
         return answer
     name, content = next(iter(answer.items()), ("", None))
@@ -168,8 +155,8 @@ def decode(answer: Json, depth: int = 0) -> Any:
     if len(answer) != 1 or rebuild is None or not isinstance(content, kind or ()):
         raise ValueError(f"an answer is {answer!r:.60}, expected one of {list(REBUILD)}")
     if isinstance(content, dict):
-        return rebuild({part: decode(item, depth + 1) for part, item in content.items()})
-    return rebuild(decode(content, depth + 1))
+        return rebuild({part: decode(item) for part, item in content.items()})
+    return rebuild(decode(content))
 
 
 NVML_FAILURES = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
@@ -195,7 +182,7 @@ def is_refusal(answer: Json) -> TypeGuard[dict[str, Json]]:
 def refuse(answer: Json, what: str) -> NoReturn:
     code = answer if isinstance(answer, dict) else {}
     if "errno" in code:
-        number = min(int(str(code["errno"])), 2**31 - 1)
+        number = int(str(code["errno"]))
         raise OSError(number, os.strerror(number), what)
     if "error" in code:
         raise pynvml.NVMLError(code["error"])

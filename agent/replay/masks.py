@@ -4,6 +4,7 @@ or jobs. The same name always has the same mask."""
 import re
 import threading
 import tomllib
+from functools import partial
 from pathlib import Path
 from posixpath import basename
 from typing import Any
@@ -13,9 +14,6 @@ from agent.hardware.processes import DISPATCHING, LAUNCHING
 UUID = re.compile(
     r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
 )
-MOUNT_FILES = re.compile(r"^/proc/(?:[^/]+/)?(?:mounts|mountinfo|mountstats)$")
-REMOTE = re.compile(r"((?:^|\s)//)([^\s/]+)|(^|\s)([^\s/=]+)(?=:/)")
-ADDRESS = re.compile(r"(addr=)([^\s,]+)")
 _NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 SHAPES: dict[str, str] = _NAMES["shapes"]
 PROGRAMS, UNTAPED_NAMES = frozenset(_NAMES["programs"]), frozenset(_NAMES["untaped"])
@@ -24,15 +22,6 @@ SHORTEST_SECRET = 2
 ORDINARY = {"", "localhost", "(none)"}
 
 CGROUPS = "/sys/fs/cgroup/"
-OF_PROCESS = re.compile(r"/proc/\d+/(?:task/\d+/)?(comm|stat|status|cgroup)")
-NAME_MASKS = {
-    "comm": re.compile(r"()(.+)"),
-    "stat": re.compile(r"(\d+ \()(.*)(?=\) )", re.DOTALL),
-    "status": re.compile(r"^(Name:\t)(.*)", re.MULTILINE),
-}
-"""Pattern that locates the program name in each file."""
-USERS = re.compile(r"^((?:Uid|Gid|Groups):)(.*)", re.MULTILINE)
-HOMES = re.compile(r"(/home/|/run/user/|\b[ug]id=)([^/\s,]+)")
 GROUP = re.compile(
     r"(?:system|user|machine|init|kubepods[\w-]*)\.(?:slice|scope)|kubepods|burstable|besteffort|"
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
@@ -42,6 +31,20 @@ GROUP = re.compile(
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
+
+
+MOUNTS = r"/proc/(?:[^/]+/)?(?:mounts|mountinfo|mountstats)"
+TASK = r"/proc/\d+/(?:task/\d+/)?"
+CONTENTS = (
+    (MOUNTS, r"(?<=(?<!\S)//)[^\s/]+|(?<!\S)[^\s/=]+(?=:/)|(?<=addr=)[^\s,]+", "host"),
+    (MOUNTS, r"(?:(?<=/home/)|(?<=/run/user/)|(?<=\b[ug]id=))[^/\s,]+", "unit"),
+    (TASK + "comm", r".+", "program"),
+    (TASK + "stat", r"(?s)(?<=\().*(?=\) )", "program"),
+    (TASK + "status", r"(?m)(?<=^Name:\t).+", "program"),
+    (TASK + "status", r"(?m)(?:(?<=^Uid:)|(?<=^Gid:)|(?<=^Groups:)).+", "user"),
+    (TASK + "cgroup", r"(?m)(?<=:)[^:\n]*$", "group"),
+)
+"""Patterns for paths of files, and for names in their contents, with the kind of the names."""
 
 
 def untaped(path: str) -> bool:
@@ -82,34 +85,30 @@ class Masks:
 
     def path(self, path: str) -> str:
         if path.startswith(CGROUPS):
-            return CGROUPS + self.group(self.text(path.removeprefix(CGROUPS)))
+            path = CGROUPS + self.group(path.removeprefix(CGROUPS))
         return self.text(path)
 
     def group(self, path: str) -> str:
         return "/".join(map(self._part, path.split("/")))
 
-    def of_process(self, path: str, text: str) -> str:
-        """Return the contents of a file of a process with masks for its program, user, and job. All
-        other files are unchanged."""
-        found = OF_PROCESS.fullmatch(path)
-        if found is None:
-            return text
-        if found[1] == "cgroup":
-            lines = (line.rpartition(":") for line in text.splitlines())
-            return "".join(f"{head}:{self.group(group)}\n" for head, _, group in lines)
-        text = NAME_MASKS[found[1]].sub(
-            lambda m: m[1] + self._program(m[2]),
-            text,
-            count=1,
-        )
-        return USERS.sub(lambda m: m[1] + re.sub(r"\d+", self._user, m[2]), text)
+    def contents(self, path: str, text: str) -> str:
+        """Return the contents of a file with masks, also for programs, users, jobs, and servers."""
+        for files, names, kind in CONTENTS:
+            if re.fullmatch(files, path):
+                text = re.sub(names, partial(self._name, kind), text)
+        return self.text(text)
 
-    def _program(self, name: str) -> str:
+    def _name(self, kind: str, found: re.Match[str]) -> str:
+        name = found[0]
+        if kind == "group":
+            return self.group(name)
+        if kind == "user":
+            return self._users(name)
         ordinary = name in PROGRAMS or name.startswith((LAUNCHING, DISPATCHING))
-        return name if ordinary else self._mask("program", name)
+        return name if kind == "program" and ordinary else self._mask(kind, name)
 
-    def _user(self, found: re.Match[str]) -> str:
-        return found[0] if found[0] == "0" else self._mask("user", found[0])
+    def _users(self, text: str) -> str:
+        return re.sub(r"\d+", lambda number: self._mask("user", number[0]), text)
 
     def _part(self, part: str) -> str:
         found = PART.fullmatch(part)
@@ -117,25 +116,17 @@ class Masks:
             return part
         head, name, tail = (group or "" for group in found.groups())
         if head in ("uid_", "user-", "user@"):
-            return head + re.sub(r"^\d+$", self._user, name) + tail
+            return head + self._users(name) + tail
         if head in ("job_", "session-") or len(name) == 64:
             return head + self._mask("container" if len(name) == 64 else "number", name) + tail
         return self._mask("unit", part.removesuffix(tail)) + tail
-
-    def mounts(self, text: str) -> str:
-        """Return a mount table with masks for users and for names and addresses of file servers."""
-        lines = (REMOTE.sub(self._server, line) for line in text.splitlines(keepends=True))
-        masked = "".join(ADDRESS.sub(self._server, line) for line in lines)
-        return HOMES.sub(lambda found: found[1] + self._mask("unit", found[2]), masked)
-
-    def _server(self, found: re.Match[str]) -> str:
-        before, name = (group for group in found.groups() if group is not None)
-        return str(before) + self._mask("host", name)
 
     def _uuid(self, found: re.Match[str]) -> str:
         return self._mask("uuid", found[0].lower().replace("_", "-")).replace("-", found[1])
 
     def _mask(self, kind: str, secret: str) -> str:
+        if (kind, secret) == ("user", "0"):
+            return secret
         with self._lock:
             if (kind, secret) not in self._masks:
                 number = 1 + sum(1 for known, _ in self._masks if known == kind)

@@ -7,8 +7,8 @@ import inspect
 import json
 import threading
 import zlib
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from errno import EIO, ENOENT
 from itertools import accumulate, count
 from pathlib import Path
@@ -53,10 +53,23 @@ Ticks start at the same time after the first query in recording and replay, exce
 Without this lead, a tick might use the previous frame instead of its own frame.
 """
 
+NO_ANSWER = ArithmeticError, RecursionError, TypeError, ValueError
+"""Errors of responses that no library and no file system returns."""
+
 TAPE_SECONDS = 10 * 366 * 86400  # ten years
 
 Time = Annotated[float, Meta(ge=0, le=TAPE_SECONDS)]
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class _Frame(Struct):
+    """Responses by query. A value in `samples` consists of type, steps, and values."""
+
+    at: Time
+    calls: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
+    gpm: dict[str, Any] = {}
+    samples: dict[str, tuple[Count, list[Count], list[int | float]]] = {}
 
 
 class _Title(Struct):
@@ -69,18 +82,7 @@ class _Title(Struct):
 class _Footer(Struct):
     """The last line of a recording."""
 
-    frames: int
     seconds: Time
-
-
-class _Frame(Struct):
-    """Responses by query. A value in `samples` consists of type, steps, and values."""
-
-    at: Time
-    calls: dict[str, Any] = {}
-    fields: dict[str, Any] = {}
-    gpm: dict[str, Any] = {}
-    samples: dict[str, tuple[Count, list[Count], list[int | float]]] = {}
 
 
 def begins(path: Path) -> bool:
@@ -98,68 +100,39 @@ class Tape:
     sample buffers by query. Raise TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
-        self._path = path
-        self._line = self._frames = self._at = 0
-        self.seconds = 0.0
+        self._line = self._at = 0
+        self.seconds: float | None = None
         self.series: dict[str, dict[str, AnswerSeries]] = {CALLS: {}, FIELDS: {}, GPM: {}}
         self.buffers: dict[str, TapedBuffer] = {}
         try:
-            with closing(self._lines()) as lines:
-                self._begin(next(lines, b""))
-                for text in lines:
-                    content = json.loads(text)
-                    if isinstance(content, dict) and "frames" in content:
-                        self._end(convert(content, _Footer), next(lines, None))
-                        return
-                    self._frame(convert(content, _Frame))
-        except TapeError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise TapeError(f"{path}, line {self._line} is damaged: {error}") from error
-        raise self._cut_short("the footer is missing")
+            with gzip.open(path) as file:
+                self._read(file)
+        except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
+            why = getattr(error, "strerror", None) or error
+            place = f" (line {self._line})" if self._line else ""
+            raise TapeError(f"{path} cannot be played as a tape{place}: {why}") from error
 
-    def _lines(self) -> Generator[bytes, None, None]:
+    def _read(self, file: gzip.GzipFile) -> None:
         left = TAPE_BYTES
-        try:
-            with open(self._path, "rb") as raw, gzip.GzipFile(fileobj=raw) as file:
-                while text := file.readline(left + 1):
-                    left -= len(text)
-                    self._line += 1
-                    if left < 0:
-                        raise TapeError(f"{self._path} holds more than {TAPE_BYTES} bytes")
-                    yield text
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            if isinstance(error, gzip.BadGzipFile) and not self._line:
-                why = "is not a tape: expected gzip'd JSON lines"
-                raise TapeError(f"{self._path} {why}") from error
-            raise self._cut_short(str(error)) from error
-        except OSError as error:
-            reason = error.strerror or error
-            raise TapeError(f"{self._path} cannot be read: {reason}") from error
+        while text := file.readline(left + 1):
+            self._line, left = self._line + 1, left - len(text)
+            if left < 0:
+                raise ValueError(f"it holds more than {TAPE_BYTES} bytes")
+            if self.seconds is not None:
+                raise ValueError("it follows the footer, which is the last line of a tape")
+            content = json.loads(text)
+            if self._line == 1:
+                version = convert(content, _Title).version
+                if version != VERSION:
+                    raise ValueError(f"it has version {version}, this agent plays {VERSION}")
+            elif isinstance(content, dict) and "frames" in content:
+                self.seconds = round(convert(content, _Footer).seconds, 3)
+            else:
+                self._add(convert(content, _Frame))
+        if self.seconds is None:
+            raise EOFError("it is cut short: the footer is missing")
 
-    def _cut_short(self, why: str) -> TapeError:
-        return TapeError(f"{self._path} is cut short or damaged after line {self._line}: {why}")
-
-    def _begin(self, text: bytes) -> None:
-        try:
-            version = convert(json.loads(text), _Title).version
-        except (ValueError, RecursionError) as error:
-            why = f"is not a tape: line 1 does not say {MAGIC!r} and a version"
-            raise TapeError(f"{self._path} {why}") from error
-        if version != VERSION:
-            found = f"a tape of version {version!r:.20}"
-            raise TapeError(f"{self._path} is {found}, but this agent plays version {VERSION}")
-
-    def _end(self, footer: _Footer, after: bytes | None) -> None:
-        if footer.frames != self._frames:
-            counted = f"the footer counts {footer.frames} frames"
-            raise self._cut_short(f"{counted}, and {self._frames} are there")
-        if after is not None:
-            raise ValueError("it follows the footer, which is the last line of a tape")
-        self.seconds = round(footer.seconds, 3)
-
-    def _frame(self, frame: _Frame) -> None:
-        self._frames += 1
+    def _add(self, frame: _Frame) -> None:
         at = round(frame.at * 1000)
         if at < self._at:
             raise ValueError("its time lies before that of the frame above it")
@@ -237,7 +210,7 @@ class TapedNvml:
                 if (special := self._special.get(name)) is not None:
                     return special(*args, **keywords)
                 return self._answer(key_of(name, args, keywords))
-            except (ArithmeticError, TypeError, ValueError) as error:  # no library returns this
+            except NO_ANSWER as error:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
 
         return ask
@@ -328,7 +301,7 @@ class TapedFiles(FileTree):
     def answer(self, key: str, what: str, kind: type = object) -> Any:
         """Return the recorded response. Raise OSError if it is missing or invalid."""
         never = FileNotFoundError(ENOENT, "was never taped", what)
-        with suppress(ValueError):
+        with suppress(*NO_ANSWER):
             found = answer_of(self._tape, self._clock, key, what, never)
             if isinstance(found, kind):
                 return found
@@ -359,7 +332,7 @@ class TapePlayer:
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
         self._clock = TapeClock(clock)
-        self._seconds = tape.seconds
+        self._seconds = tape.seconds or 0.0
         files = TapedFiles(tape, self._clock)
         self.nvml = TapedNvml(tape, self._clock)
         self.host = Host(files=files, psutil=cast(Psutil, TapedPsutil(files)))

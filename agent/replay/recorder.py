@@ -30,9 +30,9 @@ from agent.replay.answers import (
     key_of,
     psutil_key,
     refusal,
-    union_value,
+    union_member,
 )
-from agent.replay.masks import CGROUPS, HOST_NAME_FILES, MOUNT_FILES, Masks, untaped
+from agent.replay.masks import CGROUPS, HOST_NAME_FILES, Masks, untaped
 
 Write = Callable[[Any], Json]
 
@@ -108,7 +108,8 @@ class RecordingNvml:
         for key, value in zip(keys, values, strict=True):
             kind = value.valueType
             good = value.nvmlReturn == pynvml.NVML_SUCCESS
-            entry = [0, kind, union_value(value.value, kind)] if good else [value.nvmlReturn]
+            number = getattr(value.value, union_member(kind))
+            entry = [0, kind, number] if good else [value.nvmlReturn]
             self._writer.note(FIELDS, key, entry)
         return values
 
@@ -123,7 +124,8 @@ class RecordingNvml:
             self._writer.note(CALLS, key, None if empty else refusal(error))
             raise
         self._writer.note(CALLS, key, None)
-        pairs = [(int(row.timeStamp), union_value(row.sampleValue, kind)) for row in rows]
+        member = union_member(kind)
+        pairs = [(int(row.timeStamp), getattr(row.sampleValue, member)) for row in rows]
         self._writer.samples(key, kind, pairs)
         return kind, rows
 
@@ -178,18 +180,14 @@ class RecordingFiles(FileTree):
         if untaped(path):
             return self._files.read(path)
 
-        def masked(text: str) -> str:
-            if MOUNT_FILES.match(path):
-                return self._masks.text(self._masks.mounts(text))
-            return self._masks.of_process(path, self._masks.text(text))
-
+        masked = partial(self._masks.contents, path)
         return self.asked(self._key("read", path), lambda: self._files.read(path), masked)
 
     def names(self, path: str) -> list[str]:
         def masked(names: list[str]) -> Json:
-            texts = map(self._masks.text, names)
-            inside = f"{path}/".startswith(CGROUPS)
-            return [*(sorted(map(self._masks.group, texts)) if inside else texts)]
+            if f"{path}/".startswith(CGROUPS):
+                names = sorted(map(self._masks.group, names))
+            return [*map(self._masks.text, names)]
 
         return self.asked(self._key("names", path), lambda: self._files.names(path), masked)
 

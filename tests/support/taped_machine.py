@@ -128,7 +128,7 @@ class MachineQuestions:
             self.try_to(nvml.nvmlDeviceGetMemoryInfo, handle),
             self.try_to(nvml.nvmlDeviceGetMemoryInfo, handle, version=nvml.nvmlMemory_v2),
             self.try_to(nvml.nvmlDeviceGetTemperature, handle, 0),
-            self.try_to(nvml.nvmlDeviceGetHandleByIndex, index) and None,
+            self.try_to(lambda: nvml.nvmlDeviceGetHandleByIndex(index) and None),
             self.try_to(self.fields, handle),
             self.try_to(self.samples, handle, 0, (index, 0)),
             self.try_to(self.samples, handle, 1, (index, 1)),

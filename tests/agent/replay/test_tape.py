@@ -66,8 +66,8 @@ def test_the_recorder_changes_nothing_for_its_callers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["pt_autograd_0", "py_xla_execute", "pt_data_worker"])
 def test_names_that_decide_what_a_gpu_waits_for_are_taped(name: str) -> None:
     stat = f"7 ({name}) S 1 7 7 0"
-    assert Masks().of_process("/proc/7/task/7/stat", stat) == stat
-    other = Masks().of_process("/proc/7/task/7/stat", f"7 (secret_{name}) S 1 7 7 0")
+    assert Masks().contents("/proc/7/task/7/stat", stat) == stat
+    other = Masks().contents("/proc/7/task/7/stat", f"7 (secret_{name}) S 1 7 7 0")
     assert "secret" not in other
 
 
@@ -226,7 +226,7 @@ def test_threads_may_ask_at_once(tmp_path: Path) -> None:
         thread.join()
     assert failures == []
     recorder.write(tmp_path / "x.tape")
-    assert Tape(tmp_path / "x.tape").seconds > 10
+    assert (Tape(tmp_path / "x.tape").seconds or 0.0) > 10
 
 
 def test_recording_goes_on_after_writing(tmp_path: Path) -> None:

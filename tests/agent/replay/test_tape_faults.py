@@ -123,8 +123,8 @@ def frame(calls: str) -> bytes:
 BOMBS = {
     "zeros": (b"\0" * 200_000, "holds more than 100000 bytes"),
     "texts": (frame('"read /x":"' + "x" * 9_000 + '"') * 12, "holds more than 100000 bytes"),
-    "depth": (frame('"nvmlX()":' + "[" * 4_000 + "]" * 4_000), "is damaged"),
-    "digits": (b'{"at":' + b"9" * 5_000 + b"}\n", "is damaged"),
+    "depth": (frame('"nvmlX()":' + "[" * 4_000 + "]" * 4_000), "line 2"),
+    "digits": (b'{"at":' + b"9" * 5_000 + b"}\n", "line 2"),
 }
 
 
@@ -175,7 +175,7 @@ def test_unreadable_and_foreign_files(tmp_path: Path, monkeypatch: pytest.Monkey
         gzip.compress(b"[1]"),
     ):
         path.write_bytes(content)
-        assert "is not a tape" in why(path)
+        assert "cannot be played as a tape" in why(path)
 
 
 def test_a_tape_that_is_cut_short(tmp_path: Path, good: Any) -> None:
@@ -183,20 +183,18 @@ def test_a_tape_that_is_cut_short(tmp_path: Path, good: Any) -> None:
     whole = good.read_bytes()
     for length in (len(whole) - 1, len(whole) - 40, len(whole) // 2):
         path.write_bytes(whole[:length])
-        assert "cut short" in why(path)
-    assert "footer is missing" in why(written(tmp_path, lines_of(good)[:-1]))
-    head, first, *rest = lines_of(good)
-    assert "counts 4 frames, and 3 are there" in why(written(tmp_path, [head, *rest]))
-    assert "follows the footer" in why(written(tmp_path, [head, first, *rest, first]))
+        assert "ended before the end-of-stream marker" in why(path)
+    assert "cut short: the footer is missing" in why(written(tmp_path, lines_of(good)[:-1]))
+    lines = lines_of(good)
+    assert "follows the footer" in why(written(tmp_path, [*lines, lines[1]]))
 
 
 def test_another_version_and_missing_fields(tmp_path: Path, good: Any) -> None:
     head, *rest = lines_of(good)
     reason = why(written(tmp_path, [{**head, "version": 2}, *rest]))
-    assert "version 2" in reason
-    assert "version 1" in reason
+    assert "version 2, this agent plays 1" in reason
     less = {key: value for key, value in head.items() if key != "version"}
-    assert "and a version" in why(written(tmp_path, [less, *rest]))
+    assert "missing required field `version`" in why(written(tmp_path, [less, *rest]))
     for number, name in ((0, "at"), (-1, "seconds")):
         lines = [dict(line) for line in rest]
         del lines[number][name]
