@@ -14,7 +14,8 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.model import GpuKey, Metric, SignalQuality
-from agent.sources import activity, clocks, nvlink, pcie, power, process, workload
+from agent.series import KEPT
+from agent.sources import activity, clocks, host, nvlink, pcie, power, process, workload
 from agent.specs.sheets import BOTH_WAYS
 
 THROTTLE_BITS = {t.reason: t.bit for t in clocks.THROTTLES}
@@ -58,6 +59,22 @@ class ProcessEvidence:
     def own(self, doing: str) -> float:
         """Return the result of `share`, summed over the roles that submit work to the GPU."""
         return self.share("launching", doing) + self.share("dispatching", doing)
+
+    def asleep(self, *roles: str) -> float:
+        """Return the seconds per second for which threads with the given roles wait for files. The
+        host counts the time for which cores are idle because of such waits, and sampling shows
+        which threads were asleep. A wait is not counted while its core does other work, and other
+        programs also wait, so the result is limited to between half and twice the sampled time."""
+        seen = sum(self.share(role, "blocked") for role in roles)
+        samples, longer = self.context.samples, 0.0
+        counted = samples.rate(host.IO_WAIT, seconds=SPAN)
+        if not counted:  # some Linux kernels do not count this time
+            counts = samples.value(host.IO_WAIT) or self.rate(workload.CGROUP_STALLED, "io") == 0.0
+            return 0.0 if counts and counted is not None else seen
+        if self.context.blocked:
+            longer = sum(self.share(role, "blocked", seconds=KEPT) for role in roles)
+            counted *= longer / self.context.blocked
+        return sorted((seen / 2, counted, 2 * longer))[1]
 
     @cached_property
     def launching(self) -> float | None:
@@ -225,6 +242,32 @@ class Evidence:
     def peers(self) -> list["Evidence"]:
         """Evidence about the other GPUs of the job."""
         return [self.others[one] for one in sorted(self.job - {self.gpu}) if one in self.others]
+
+    @cached_property
+    def has_ranks(self) -> bool:
+        """Whether the GPUs work on the same job, because a program may start several jobs."""
+        return self.history.nvlink_seen or self.context.has_ranks(self.job)
+
+    @cached_property
+    def works(self) -> float:
+        """Share of time in which a GPU computes, plus any additional time in which its launching
+        threads run or wait for files. Collectives that spin while they wait for a peer do not
+        count."""
+        ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
+        return min(1.0, self.second.activity - self.by_links.waiting + ran + self.blocked)
+
+    @cached_property
+    def blocked(self) -> float:
+        """Share of time for which a launching thread waits for files. If no worker or other rank
+        waits, it is at least the I/O stall time of the thread's cgroup."""
+        own, stalled = self.host.asleep("launching", "dispatching"), 0.0
+        others = [one.host.own("blocked") for one in self.peers] if self.has_ranks else []
+        if not any((*others, self.host.share("working", "blocked", seconds=KEPT))):
+            stalled = self.host.rate(workload.CGROUP_STALLED, "io") or 0.0
+        if stalled and not self.context.blocked:  # too short for sampling
+            counted = self.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0
+            own = min(counted, 1.0 / KEPT)
+        return max(own, stalled)
 
     @cached_property
     def by_links(self) -> ActiveShares:

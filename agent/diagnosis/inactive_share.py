@@ -15,8 +15,7 @@ from agent.diagnosis.active_share import LEAST_TRANSFER, alike
 from agent.diagnosis.evidence import MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.model import Cause, Fact, Figure, SignalQuality
-from agent.series import KEPT
-from agent.sources import host, workload
+from agent.sources import workload
 
 DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
@@ -60,7 +59,7 @@ def divide_inactive(e: Evidence) -> Shares:
     thread = min(inactive - copying, spins + e.host.share("dispatching", "running"))
     waiting = inactive - copying - thread
     queued = min(waiting, e.host.own("queued"))
-    blocked = min(waiting - queued, _blocked(e))
+    blocked = min(waiting - queued, e.blocked)
     waiting -= queued + blocked
     polls = _polls(e)
     found = {Cause.UNKNOWN: waiting} if polls else _others(e, waiting)
@@ -81,7 +80,7 @@ def divide_inactive(e: Evidence) -> Shares:
         found[cause] = found.get(cause, 0.0) + seconds
     left = found.pop(Cause.UNKNOWN, 0.0)
     if (peer := awaited(e)) is not None:
-        found[Cause.PEER] = min(left, _works(peer) - _works(e))
+        found[Cause.PEER] = min(left, peer.works - e.works)
         left -= found[Cause.PEER]
     found[Cause.REQUESTS if serves(e) else Cause.UNKNOWN] = left
     return {
@@ -151,27 +150,14 @@ def serves(e: Evidence) -> bool:
     return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
 
 
-def _has_ranks(e: Evidence) -> bool:
-    """Return whether the GPUs work on the same job, because a program may start several jobs."""
-    return e.history.nvlink_seen or e.context.has_ranks(e.job)
-
-
 def awaited(e: Evidence) -> Evidence | None:
     """Return the GPU of the job that works longest while the process of this GPU sleeps, or None if
     no other GPU works longer than this GPU."""
     sleeps = (e.host.launching or 0.0) < MOSTLY
-    if not _has_ranks(e) or (_polls(e) and not sleeps):
+    if not e.has_ranks or (_polls(e) and not sleeps):
         return None
-    longest = max(e.peers, key=_works, default=e)
-    return None if _works(longest) <= _works(e) else longest
-
-
-def _works(e: Evidence) -> float:
-    """Return the share of time in which a GPU computes, plus any additional time in which its
-    launching threads run or wait for files. Collectives that spin while they wait for a peer do not
-    count."""
-    ran = max(0.0, (e.host.launching or 0.0) - e.second.activity)
-    return min(1.0, e.second.activity - e.by_links.waiting + ran + _blocked(e))
+    longest = max(e.peers, key=lambda one: one.works, default=e)
+    return None if longest.works <= e.works else longest
 
 
 def no_requests(e: Evidence) -> Found:
@@ -183,41 +169,11 @@ def no_requests(e: Evidence) -> Found:
     return bursts, Fact(FactKind.SERVER_POLLS, (Figure("cores", ran, None, CORES),))
 
 
-def _asleep(e: Evidence, *roles: str) -> float:
-    """Return the seconds per second for which threads with the given roles wait for files. The host
-    counts the time for which cores are idle because of such waits, and sampling shows which threads
-    were asleep. A wait is not counted while its core does other work, and other programs also wait,
-    so the result is limited to between half and twice the sampled time."""
-    seen = sum(e.host.share(role, "blocked") for role in roles)
-    samples, longer = e.context.samples, 0.0
-    counted = samples.rate(host.IO_WAIT, seconds=SPAN)
-    if not counted:  # some Linux kernels do not count this time
-        counts = samples.value(host.IO_WAIT) or e.host.rate(workload.CGROUP_STALLED, "io") == 0.0
-        return 0.0 if counts and counted is not None else seen
-    if e.context.blocked:
-        longer = sum(e.host.share(role, "blocked", seconds=KEPT) for role in roles)
-        counted *= longer / e.context.blocked
-    return sorted((seen / 2, counted, 2 * longer))[1]
-
-
-def _blocked(e: Evidence) -> float:
-    """Return the share of time for which a launching thread waits for files. If no worker or other
-    rank waits, the result is at least the I/O stall time of the thread's cgroup."""
-    own, stalled = _asleep(e, "launching", "dispatching"), 0.0
-    others = [one.host.own("blocked") for one in e.peers] if _has_ranks(e) else []
-    if not any((*others, e.host.share("working", "blocked", seconds=KEPT))):
-        stalled = e.host.rate(workload.CGROUP_STALLED, "io") or 0.0
-    if stalled and not e.context.blocked:  # too short for sampling
-        counted = e.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0
-        own = min(counted, 1.0 / KEPT)
-    return max(own, stalled)
-
-
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     """Return the causes for which a sleeping launching thread waits, based on the time for which
     the workers run while the launching thread sleeps. If data arrives over the network, the sleep
     of the busiest worker also counts. The cause of the remaining time is unknown."""
-    running, blocked = _working(e), _asleep(e, "working")
+    running, blocked = _working(e), e.host.asleep("working")
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
     received = _arriving(e)
