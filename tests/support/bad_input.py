@@ -16,7 +16,7 @@ ILL = 1
 
 def lost(*gpus: int) -> Shown:
     """A machine that loses these GPUs after some seconds."""
-    machine = shown("dgx-h100:training", gpus=4).run(8)
+    machine = shown("dgx-h100:training", gpus=3).run(4)
     for number in gpus:
         lose(machine.bench.machine, number)
     return machine
@@ -24,7 +24,7 @@ def lost(*gpus: int) -> Shown:
 
 def ill(name: str, answer: Callable[[], Any], system: str = "dgx-h100:training") -> Shown:
     """A machine of whose GPUs one answers this question otherwise."""
-    machine = shown(system, gpus=4)
+    machine = shown(system, gpus=2)
     library = machine.bench.machine.nvml = OddNvml(machine.bench.machine)
 
     def answered(right: Any, handle: Any, *_: Any) -> Any:
@@ -48,14 +48,13 @@ def without_gpus(*, driver: bool) -> Shown:
 
 BAD_INPUT: dict[str, Callable[[], Shown]] = {
     "a GPU is lost": lambda: lost(2),
-    "all GPUs are lost": lambda: lost(*range(4)),
+    "all GPUs are lost": lambda: lost(*range(3)),
     "a GPU has no name": lambda: ill("Name", lambda: ""),
     "a GPU refuses its name": lambda: ill("Name", refuse),
     "a GPU refuses its links": lambda: ill("NvLinkState", refuse),
     "a GPU refuses its processes": lambda: ill("ComputeRunningProcesses_v3", refuse),
-    "a GPU refuses its utilization": lambda: ill("Samples", refuse, "dgx-1-v100:training"),
+    "a GPU refuses its utilization": lambda: ill("Samples", refuse, "dgx-a100:training"),
     "the driver counts no GPU": lambda: without_gpus(driver=True),
     "no driver is loaded": lambda: without_gpus(driver=False),
-    "sixteen GPUs": lambda: shown("sixteen:starved-disk"),
     "seventy-two GPUs": lambda: shown("rack-72:nvlink-saturated"),
 }

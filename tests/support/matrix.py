@@ -10,12 +10,11 @@ import pytest
 from agent.cli.once import StatusView, page
 from agent.simulator import FAULTS, SCENARIOS, SimulationError
 from agent.simulator.scenarios import TOUR
-from agent.specs.sheets import SpecConfig
 from agent.status.model import FindingStatus, Level, Status
 from tests.support.nightly import NIGHTLY
 from tests.support.statuses import Shown, shown, simulation
 
-SYSTEM, GPUS = "dgx-h100", 4
+SYSTEM, GPUS = "dgx-h100", 2
 CODES = ("xid-31", "xid-48", "xid-79")
 """XIDs of a program, of results in doubt, and of a GPU that is lost."""
 
@@ -55,11 +54,7 @@ def tried(names: Sequence[str]) -> list[Any]:
 def played(name: str) -> Shown:
     """A machine after some minutes, of which it has looked at few seconds: what is read seldom was
     read twice."""
-    machine = shown(name, SpecConfig(gpus=GPUS), gpus=GPUS).run(6)
-    for seconds in (65, 265):
-        machine.bench.skip(seconds)
-        machine.run(2)
-    return machine
+    return shown(name, gpus=GPUS).run(6).skip(65).skip(265)
 
 
 def check(status: Status) -> None:

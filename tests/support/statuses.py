@@ -12,6 +12,7 @@ from agent.config.settings import Section, Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.model import Snapshot
 from agent.simulator import models
+from agent.specs.sheets import SpecConfig
 from agent.status.build import StatusBoard
 from agent.status.model import Status
 from tests.support.frozen_clock import FrozenClock
@@ -44,6 +45,12 @@ class Shown:
     def run(self, seconds: int) -> "Shown":
         """Tick once a second."""
         self.bench.run(seconds)
+        return self
+
+    def skip(self, seconds: float) -> "Shown":
+        """Let time pass in which it does not tick, then tick until it looked for faults again: what
+        is read seldom was read."""
+        self.bench.skip(seconds).run(6)
         return self
 
     def tick(self) -> Snapshot:
@@ -79,10 +86,11 @@ def simulation(name: str, gpus: int | None = None) -> simulator.Simulation:
 
 
 def shown(name: str, *sections: Section, gpus: int | None = None) -> Shown:
-    """A machine of this name that has not ticked yet."""
+    """A machine of this name that has not ticked yet; it misses none of the GPUs that it has."""
     clock = FrozenClock()
     machine = simulator.build(simulation(name, gpus), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    settings = Settings(Thresholds(held_after=HELD_AFTER), *sections)
+    expected = SpecConfig(gpus=gpus and len(machine.gpus))
+    settings = Settings(Thresholds(held_after=HELD_AFTER), expected, *sections)
     agent = Agent(settings, hardware, clock, inline=True)
     return Shown(AgentBench(agent, clock, machine), board_of(agent, hardware))

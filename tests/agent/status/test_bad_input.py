@@ -5,7 +5,7 @@ import pytest
 from tests.support.bad_input import BAD_INPUT
 from tests.support.matrix import check, check_terminal
 
-SECONDS = 14
+SECONDS = 8
 
 
 @pytest.mark.parametrize("name", BAD_INPUT)

@@ -10,7 +10,6 @@ import pytest
 
 from agent.cli.once import StatusView, page
 from agent.simulator import SCENARIOS
-from agent.specs.sheets import SpecConfig
 from agent.status.model import Status
 from exporters.jobs_json import jobs_document
 from exporters.live.feed import Client, Feed
@@ -29,7 +28,7 @@ def test_all_surfaces_say_the_same_in_each_second(
     scenario: str, request: pytest.FixtureRequest
 ) -> None:
     seconds = SECONDS[request.config.getoption("--nightly")]
-    machine = shown(f"dgx-h100:{scenario}", SpecConfig(gpus=2), gpus=2)
+    machine = shown(f"dgx-h100:{scenario}", gpus=2)
     surfaces = Surfaces(machine)
     differing = [second for second in range(seconds) if [*surfaces.second()]]
     print(f"{scenario}: {len(differing)} of {seconds} s differ")
