@@ -41,9 +41,10 @@ BY_KIND = {
 SHORTEST = {f"{case.alert}: {case.title}": case for case in BY_KIND.values()}
 """The shortest case of each rule that fires, by its title in the answer of promtool."""
 
-SELDOM = 4
-"""Samples to an evaluation: a text has the last alone."""
-OFTEN = {"wholly, since five minutes"}
+SELDOM, SELDOMER = 4, 6
+"""Samples to an evaluation: a text has the last alone. The second is of cases that last for hours,
+with a sample each two minutes."""
+OFTEN = {"wholly, since five minutes", "scraped every 120 s, over a quarter"}
 """Cases that are too short for that."""
 
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
@@ -68,17 +69,17 @@ class Message(NamedTuple):
 
 def rendered(cases: Iterable[Case], folder: Path) -> dict[str, list[Fired]]:
     """The alerts of each case by its title: promtool shows those that a test did not expect."""
-    alike: dict[tuple[str, int], list[Case]] = {}
+    alike: dict[tuple[str, int, int], list[Case]] = {}
     for case in cases:
-        every = case.every if case.title in OFTEN else SELDOM * case.every
-        alike.setdefault((case.alert, every), []).append(case)
+        apart = 1 if case.title in OFTEN else SELDOMER if case.every == 120 else SELDOM
+        alike.setdefault((case.alert, case.every, apart), []).append(case)
     tests = []
-    for (alert, every), same in sorted(alike.items()):
+    for (alert, every, apart), same in sorted(alike.items()):
         (folder / f"{alert}.yaml").write_text(rules_of({alert}, texts=True))
         content = {
             "rule_files": [f"{alert}.yaml"],
-            "evaluation_interval": f"{every}s",
-            "tests": [group(case._replace(fires=()), SELDOM) for case in same],
+            "evaluation_interval": f"{apart * every}s",
+            "tests": [group(case._replace(fires=()), apart) for case in same],
         }
         tests.append(content)
     found: dict[str, list[Fired]] = {}

@@ -293,9 +293,9 @@ def in_turn() -> list[Any]:
 def test_every_case_holds(
     table: Table, way: Way, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Evaluated as often as the machine is scraped; in the short form mostly each minute, as are
-    long windows."""
-    often = request.config.getoption("--nightly") or way.name.startswith("a third fails")
+    """Evaluated as often as the machine is scraped; in the short form each minute, as are long
+    windows."""
+    often = request.config.getoption("--nightly")
     cases = [case for case in table(S) if not {case.alert, case.title} & way.without]
     every = min(case.every for case in cases)
     # promtool ignores the intervals of groups: the record of owners, 15 s apart, keeps a minute
