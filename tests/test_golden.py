@@ -31,16 +31,16 @@ TAPED_SECONDS = 30  # into the load
 
 
 def _mig() -> AgentBench:
-    bench = machines.simulated("dgx-h100:training")
+    bench = machines.simulated("dgx-h100:training", gpus=2)
     set_mig(bench.machine, 0, on=True)
     return bench.run(SECONDS)
 
 
 def _xid() -> AgentBench:
     config = Settings(ProcessConfig(series=2), JobConfig(info=True))
-    bench = machines.simulated("dgx-1-v100:training", config)
-    bench.run(2).machine.driver.xid(3, 13)
-    start_process(bench.machine, 5)  # beside the one that trains there
+    bench = machines.simulated("dgx-h100:training", config, gpus=2)
+    bench.run(2).machine.driver.xid(1, 13)
+    start_process(bench.machine, 0)  # beside the one that trains there
     return bench.run(68)  # its job has a share once samples of a minute are there
 
 
@@ -62,22 +62,18 @@ def _laptop() -> AgentBench:
 
 
 def _simulated(name: str) -> Callable[[], AgentBench]:
-    return lambda: machines.simulated(name).run(SECONDS)
-
-
-def _two(name: str) -> Callable[[], AgentBench]:
-    """Two of its GPUs, which have all that eight would say."""
+    """Two GPUs behind NVSwitches have all that eight would say."""
     return lambda: machines.simulated(name, gpus=2).run(SECONDS)
 
 
 def _training() -> AgentBench:
     """Until its steps have been seen for more than a minute."""
-    return machines.simulated("dgx-station-v100:late-rank").run(100)
+    return machines.simulated("dgx-h100:late-rank", gpus=2).run(100)
 
 
 def _hang() -> AgentBench:
     """Until the process that the others wait for is known."""
-    return machines.simulated("dgx-station-v100:hang").run(30)
+    return machines.simulated("dgx-h100:hang", gpus=2).run(30)
 
 
 def _taped(path: Path) -> Callable[[], AgentBench]:
@@ -87,14 +83,11 @@ def _taped(path: Path) -> Callable[[], AgentBench]:
 NAMES = tomllib.loads((GOLDEN / "machines.toml").read_text(encoding="utf-8"))["names"]
 MACHINES: dict[str, Callable[[], AgentBench]] = {
     **{re.sub("[@:+]", "-", name): _simulated(name) for name in NAMES},
-    "dgx-a100-raid-degraded": _two("dgx-a100:training+raid-degraded"),
     "dgx-h200-nvlink-saturated": _shared,
-    "dgx-b200-training": _two("dgx-b200:training"),
-    "dgx-b300-idle": _two("dgx-b300:idle"),
     "dgx-h100-mig": _mig,
-    "dgx-1-v100-xid": _xid,
-    "dgx-station-v100-late-rank": _training,
-    "dgx-station-v100-hang": _hang,
+    "dgx-h100-xid": _xid,
+    "dgx-h100-late-rank": _training,
+    "dgx-h100-hang": _hang,
     "dgx-station-v100-allocated": _allocated,
     "laptop": _laptop,
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},

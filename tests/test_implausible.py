@@ -40,10 +40,8 @@ class Played(NamedTuple):
 
 
 def critical(bench: AgentBench) -> set[str]:
-    """Critical findings, but that the test plays a part of the GPUs alone."""
     wrong = findings(bench.agent.poller.latest)
-    found = {f.kind for f in wrong if f.severity is Severity.CRITICAL}
-    return found - {"gpus_missing"}
+    return {f.kind for f in wrong if f.severity is Severity.CRITICAL}
 
 
 @cache

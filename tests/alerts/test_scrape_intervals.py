@@ -79,7 +79,7 @@ def ticking(every: int, *parts: tuple[float, float]) -> Series:
 
 
 @pytest.mark.promtool
-@in_turn(15, 60, 17)
+@in_turn(60, 17)
 def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_path: Path) -> None:
     cases = []
     for every in INTERVALS:
@@ -99,7 +99,7 @@ def test_only_an_agent_that_stands_is_blind(evaluated: int, is_open: bool, tmp_p
 
 
 @pytest.mark.promtool
-@in_turn(15, 17)
+@in_turn(60, 17)
 def test_only_an_agent_that_misses_three_scrapes_is_down(
     evaluated: int, is_open: bool, tmp_path: Path
 ) -> None:
@@ -139,7 +139,7 @@ def absent(minutes: float) -> Points:
 
 
 @pytest.mark.promtool
-@in_turn(SCRAPE)
+@in_turn(60)
 def test_an_old_xid_is_reported_once(evaluated: int, is_open: bool, tmp_path: Path) -> None:
     fires = ({**on(S, "warning", xid="999", action="service", sign="unlisted"), "uuid": "GPU-a"},)
     old, first = steady(2.0, 10), [*absent(20), *steady(1.0, 5)]

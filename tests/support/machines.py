@@ -18,6 +18,7 @@ from agent.hardware.host import Host
 from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from agent.series import SampleStore
+from agent.specs.sheets import SpecConfig
 from exporters.prometheus import Exposition
 from exporters.settings import MetricsConfig
 from tests.support.frozen_clock import FrozenClock
@@ -77,12 +78,13 @@ class AgentBench:
 
 def simulated(name: str, config: Settings | None = None, gpus: int | None = None) -> AgentBench:
     """A simulated machine of `SYSTEM[@DRIVER][:SCENARIO]`. Of one with NVSwitches it has the first
-    `gpus` alone, for who would only see more of the same: each costs 3 ms a tick. The links of the
-    others lead from GPU to GPU, and they are always whole."""
+    `gpus` alone, and misses none, for who would only see more of the same: each costs 3 ms a tick.
+    The links of the others lead from GPU to GPU, and they are always whole."""
     clock = FrozenClock()
     machine = simulation.build(first_gpus(name, gpus), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    return AgentBench(Agent(config or Settings(), hardware, clock, inline=True), clock, machine)
+    config = config or Settings(SpecConfig(gpus=len(machine.gpus) if gpus else 0))
+    return AgentBench(Agent(config, hardware, clock, inline=True), clock, machine)
 
 
 class Moment(NamedTuple):
@@ -114,7 +116,7 @@ class Played:
         return self.until(seconds)[-1]
 
 
-def played(name: str, gpus: int | None = None) -> Played:
+def played(name: str, gpus: int | None = 2) -> Played:
     """The one machine of its name and size that is played in this process; read it only."""
     return _played(name, gpus if simulation.parse(name).system.switched else None)
 

@@ -90,7 +90,7 @@ def shown(name: str, *sections: Section, gpus: int | None = None) -> Shown:
     clock = FrozenClock()
     machine = simulator.build(simulation(name, gpus), clock)
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    expected = SpecConfig(gpus=gpus and len(machine.gpus))
+    expected = SpecConfig(gpus=len(machine.gpus) if gpus else 0)
     settings = Settings(Thresholds(held_after=HELD_AFTER), expected, *sections)
     agent = Agent(settings, hardware, clock, inline=True)
     return Shown(AgentBench(agent, clock, machine), board_of(agent, hardware))

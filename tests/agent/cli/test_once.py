@@ -146,8 +146,8 @@ def test_what_is_wrong_is_listed() -> None:
 
 
 def test_what_has_failed_does_not_rest() -> None:
-    look = machine_of("dgx-a100:training+disk-dead+infiniband-down+disk-hot", gpus=1)
-    look = look.run(6).skip(65).skip(65).look
+    machine = machine_of("dgx-a100:training+disk-dead+infiniband-down+disk-hot", gpus=1)
+    look = machine.run(6).skip(65).skip(65).look
     shown = " ".join(" ".join(page(look, 150)).split())
     assert "disk nvme0n1 of array md0 has failed: its controller does not respond" in shown
     assert (

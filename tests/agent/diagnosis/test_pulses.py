@@ -29,17 +29,17 @@ def true_step(bench: AgentBench, index: int) -> float:
         [
             *("dgx-h100:training", "dgx-a100:training", "dgx-station-v100:training"),
             *("dgx-1-p100:training", "dgx-h100:starved-peer"),
-            *("dgx-h100:late-rank", "dgx-station-v100:throttled"),
+            *("dgx-h100:late-rank", "dgx-a100:throttled"),
             "dgx-h100:exposed-communication",
         ],
         {
             *("dgx-h100:training", "dgx-a100:training"),
-            *("dgx-h100:late-rank", "dgx-station-v100:throttled"),
+            *("dgx-h100:late-rank", "dgx-a100:throttled"),
         },
     ),
 )
 def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
-    machine = played(name, 2)
+    machine = played(name)
     before, after = (machine.at(end).samples for end in (ENDS - COUNTED, ENDS))
     bench, counted_before = machine.bench, before.all(pulses.STEPS)
     for identity in bench.agent.gpus.inventory.gpus:
@@ -59,7 +59,7 @@ def test_every_gpu_of_a_training_has_its_step_and_its_steps(name: str) -> None:
     ],
 )
 def test_what_has_no_rhythm_has_a_reason_and_no_step(scenario: str, reason: Reason) -> None:
-    machine = played(f"dgx-h100:{scenario}", 2)
+    machine = played(f"dgx-h100:{scenario}")
     look = machine.at(ENDS).samples
     assert look.all(pulses.STEP) == {}
     assert look.all(pulses.CONFIDENCE) == {}

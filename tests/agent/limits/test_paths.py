@@ -41,7 +41,7 @@ def gpus(path: str, count: int, directions: tuple[str, ...]) -> set[tuple[str, s
 SCENARIOS = {
     "dgx-station-v100:nvlink-saturated": gpus("nvlink", 4, BOTH),
     "dgx-a100:nvlink-saturated": gpus("nvlink", 2, BOTH),
-    "dgx-h200:nvlink-saturated": gpus("nvlink", 2, BOTH),
+    "dgx-h100:nvlink-saturated": gpus("nvlink", 2, BOTH),
     "dgx-station-v100:training": set(),
     "dgx-h100:training": set(),
     "dgx-h200:idle": set(),
@@ -54,7 +54,7 @@ def test_exactly_the_right_paths_are_saturated(scenario: str) -> None:
     linked = scenario.endswith(
         ("nvlink-saturated", "dgx-h100:training", "dgx-station-v100:training")
     )
-    found = saturated(played(scenario, 2).at(SETTLED if linked else SOON).samples)
+    found = saturated(played(scenario).at(SETTLED if linked else SOON).samples)
     links = {entry for entry in found if entry[0] == "nvlink" and ":" in entry[1]}
     assert found - links == SCENARIOS[scenario]
     assert not links or "nvlink-saturated" in scenario

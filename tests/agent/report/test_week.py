@@ -1,4 +1,4 @@
-"""Two clusters of eight nodes in a real Prometheus: reports, against what was simulated."""
+"""Two clusters of four nodes in a real Prometheus: reports, against what was simulated."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ from tests.support.repository import ROOT
 
 HOUR, SCRAPE = 3600.0, 15.0
 BLOCK = 2 * HOUR
-NODES = 16
+NODES = 8
 USERS = ("ada", "bob", "eve")
 IDLE, BUSY, STARVED = "idle/none", "busy/none", "starved/disk"
 POWER = {IDLE: 60.0, BUSY: 600.0, STARVED: 200.0}  # W
