@@ -1,8 +1,8 @@
-"""Dashboard components: rows with questions, panels with answers, variables, and colours."""
+"""The dashboards with their colours and common settings, and links that keep the time range and
+selection."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,33 +49,19 @@ NEUTRAL, WELL = STEPS["neutral"], STEPS["well"]
 Json = dict[str, Any]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Panels that answer the question in the title of the row."""
-
-    question: str
-    panels: Sequence[Json]  # in Grafana's format, without positions
-    collapsed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """A dashboard variable, which stands for one, several, or all values of a label."""
-
-    name: str
-    label: str
-    query: str
-    all: str | None = ""  # value of All: "" for every known value; None for no All
+BOARDS = {
+    "fleet": (),
+    "node": ("instance",),
+    "gpu": ("instance", "gpu"),
+    "agent": ("instance",),
+}
+"""Every dashboard, and the labels of a row that a link to the dashboard selects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Board:
-    """A dashboard, with an annotation at the start of each alert."""
-
-    title: str
-    uid: str
-    about: str
-    rows: Sequence[Row]
-    variables: Sequence[Variable]
-    alerts: str  # PromQL expression of the annotation
+def link_to(board: str) -> str:
+    """Return the URL of a dashboard for a row's node (and GPU), with the same time range."""
+    if board not in BOARDS:
+        raise ValueError(f"{board} is no board of ours")
+    chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in BOARDS[board])
+    kept = "${__url_time_range}&${datasource:queryparam}&${job:queryparam}&${cluster:queryparam}"
+    return f"/d/dgx-{board}?{kept}{chosen}"

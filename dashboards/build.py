@@ -1,5 +1,6 @@
-"""All dashboards as files, created with grafanalib. Only this module imports grafanalib and
-corrects its output.
+"""All dashboards as files, created with grafanalib from `boards/`: rows with questions, and panels
+that answer them with PromQL. Several dashboards may refer to a panel in `shared.toml` by name. Only
+this module imports grafanalib and corrects its output.
 
 grafanalib 0.7.1 provides the outer structure: dashboards, targets, variables, and links. Its panels
 use layouts of Grafana 6 to 8, its thresholds start with the string "null" (so colours never
@@ -9,28 +10,85 @@ and drops obsolete parts.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from grafanalib import core
+from msgspec import Struct, convert
 
+from agent.faults.model import PAGES
 from agent.faults.thresholds import AlertThresholds
-from dashboards.board import BAD, DATASOURCE, LOOKS, Board, Json, Row, Variable
-from dashboards.read import board
-from dashboards.scope import BOARDS
+from dashboards.alerts import firing_alerts
+from dashboards.board import BAD, BOARDS, DATASOURCE, LOOKS, Json
+from dashboards.kinds import Bars, Graph, Number, Scope
+from dashboards.promql import GIVEN, METRICS, PLACES_OF_FLEET, PLACES_OF_NODES, scoped
+from dashboards.tables import Matrix, Table
 
 SCHEMA_VERSION = 41
 TAG = "dgx-telemetry"
 COLUMNS = 24
+FOLDER = Path(__file__).parent / "boards"
+KINDS: dict[str, type[Graph | Number | Bars | Table | Matrix]] = {
+    "graph": Graph,
+    "stat": Number,
+    "bars": Bars,
+    "table": Table,
+    "matrix": Matrix,
+}
+"""Panel type, by the key that contains its title."""
 
 
-def text_of(board: Board) -> str:
-    """Return a dashboard as JSON."""
+class RowTable(Struct, forbid_unknown_fields=True):
+    """A row. `firing_alerts` contains the labels of its panel with firing alerts."""
+
+    question: str
+    panel: tuple[Json, ...] = ()
+    collapsed: bool = False
+    firing_alerts: tuple[str, ...] = ()
+    rank: str = "WHOSE"  # order of nodes, highest first
+    only: str = ""  # more matchers of these alerts
+    height: int = 7  # height of the panel with firing alerts
+
+
+class BoardTable(Struct, forbid_unknown_fields=True):
+    """A dashboard file."""
+
+    title: str
+    about: str
+    variables: tuple[str, ...]
+    row: tuple[RowTable, ...]
+    define: dict[str, str] = {}  # names in expressions; {*} stands for the matchers
+
+
+def _file(name: str) -> dict[str, Any]:
+    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def text_of(name: str, runbook: str) -> str:
+    """Return a dashboard as JSON, with an annotation at the start of each alert. `runbook` is the
+    URL of the runbook."""
+    found, shared = convert(_file(name), BoardTable), _file("shared")
+    scope = partial(scoped, definitions={**GIVEN, **shared.pop("define"), **found.define})
+    places = PLACES_OF_FLEET if "rack" in found.variables else PLACES_OF_NODES
+    rows = []
+    for row in found.row:
+        panels = [
+            _panel({**shared.get(one.pop("shared", ""), {}), **one}, scope) for one in row.panel
+        ]
+        if row.firing_alerts:
+            alerts = partial(scope, places=places + row.only)
+            panels.append(firing_alerts(runbook, row.firing_alerts, alerts, row.rank, row.height))
+        rows.append((row, panels))
+    marked = {"datasource": DATASOURCE, "expr": scoped("ALERTS", places=places), "iconColor": BAD}
     made = core.Dashboard(
-        title=board.title,
-        uid=board.uid,
-        description=board.about,
+        title=found.title,
+        uid=f"dgx-{name}",
+        description=found.about,
         tags=[TAG],
         editable=True,
         graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
@@ -38,24 +96,11 @@ def text_of(board: Board) -> str:
         time=core.Time("now-1h", "now"),
         timezone="browser",
         schemaVersion=SCHEMA_VERSION,
-        panels=_placed(board.rows),
+        panels=_placed(rows),
         templating=core.Templating(
-            [_kept(SOURCE, LOOKS["of_variable"]), *map(_template, board.variables)]
+            [_kept(SOURCE, LOOKS["of_variable"]), *map(_template, found.variables)]
         ),
-        annotations=core.Annotations(
-            [
-                {
-                    "name": "Alerts",
-                    "datasource": DATASOURCE,
-                    "enable": True,
-                    "expr": board.alerts,
-                    "iconColor": BAD,
-                    "titleFormat": "{{alertname}}",
-                    "textFormat": "{{instance}} {{gpu}}{{device}}",
-                    "tagKeys": "severity",
-                }
-            ]
-        ),
+        annotations=core.Annotations([LOOKS["annotation"] | marked]),
         links=[
             core.DashboardLink(
                 title="DGX boards", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True
@@ -67,42 +112,53 @@ def text_of(board: Board) -> str:
     return json.dumps(_without_nulls(raw), indent=2, sort_keys=True) + "\n"
 
 
+def _panel(asked: Json, scope: Scope) -> Json:
+    """Return a panel. Metric names in braces in its description are replaced by their meanings."""
+    if "text" in asked:
+        return _text(asked)
+    (kind,) = asked.keys() & KINDS.keys()
+    title = asked.pop(kind)
+    about = re.sub(r"\{(\w+)\}", lambda name: METRICS[name[1]].meaning, asked["about"])
+    return convert({**asked, "title": title, "about": about}, KINDS[kind]).drawn(scope)
+
+
+def _text(asked: Json) -> Json:
+    """Return a text panel with its content, or with the runbook page of the alert in its title."""
+    title, size = asked["text"], {"w": asked["width"], "h": asked["height"]}
+    content = asked.get("content") or (PAGES / f"{title}.md").read_text(encoding="utf-8")
+    shown = {"mode": "markdown", "content": content}
+    return {"type": "text", "title": title, "gridPos": size, "options": shown}
+
+
 def _kept(made: Mapping[str, Any], keys: Collection[str]) -> Json:
     return {key: value for key, value in made.items() if key in keys}
 
 
-def _placed(rows: Sequence[Row]) -> list[Json]:
-    """Return the rows from top to bottom. An open row is followed by its panels, and a collapsed
-    row contains its panels."""
+def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
+    """Return the rows from top to bottom, and the panels of each from left to right, in as many
+    lines as necessary. An open row is followed by its panels, and a collapsed row contains them."""
     out: list[Json] = []
-    top, ids = 0, count(1)
-    for row in rows:
+    bottom, ids = 0, count(1)
+    for row, panels in rows:
         title = {
             "type": "row",
             "id": next(ids),
             "title": row.question,
             "collapsed": row.collapsed,
-            "gridPos": {"h": 1, "w": COLUMNS, "x": 0, "y": top},
+            "gridPos": {"h": 1, "w": COLUMNS, "x": 0, "y": bottom},
             "panels": [],
         }
-        inside, bottom = _flow(row.panels, top + 1, ids)
+        inside: list[Json] = []
+        top, left, tallest = bottom + 1, 0, 0
+        for panel in panels:
+            size = panel["gridPos"]
+            if left + size["w"] > COLUMNS:
+                top, left, tallest = top + tallest, 0, 0
+            inside.append({**panel, "id": next(ids), "gridPos": {**size, "x": left, "y": top}})
+            left, tallest = left + size["w"], max(tallest, size["h"])
         out += [title | {"panels": inside}] if row.collapsed else [title, *inside]
-        top = top + 1 if row.collapsed else bottom
+        bottom = bottom + 1 if row.collapsed else top + tallest
     return out
-
-
-def _flow(panels: Sequence[Json], top: int, ids: Iterator[int]) -> tuple[list[Json], int]:
-    """Place panels from left to right, in as many lines as necessary. Return the panels and the
-    bottom of the last line."""
-    out = []
-    left = tallest = 0
-    for panel in panels:
-        size = panel["gridPos"]
-        if left + size["w"] > COLUMNS:
-            top, left, tallest = top + tallest, 0, 0
-        out.append({**panel, "id": next(ids), "gridPos": {**size, "x": left, "y": top}})
-        left, tallest = left + size["w"], max(tallest, size["h"])
-    return out, top + tallest
 
 
 SOURCE = core.Template(
@@ -110,22 +166,19 @@ SOURCE = core.Template(
 ).to_json_data()
 
 
-def _template(variable: Variable) -> Json:
-    """Return a variable. Its values are refreshed when the time range changes, because nodes come
-    and go. Without an All option, the first value is selected initially."""
+def _template(name: str) -> Json:
+    """Return a variable of looks.toml. Its values are refreshed when the time range changes,
+    because nodes come and go. Without an All option, the first value is selected initially."""
+    variable = LOOKS["variables"][name]
     made = core.Template(
-        name=variable.name,
-        label=variable.label,
-        query=variable.query,
+        **variable,
         dataSource=DATASOURCE,
-        includeAll=variable.all is not None,
         multi=True,
-        allValue=variable.all or None,
         refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
-        sort=core.SORT_NUMERIC_ASC if variable.name == "gpu" else core.SORT_ALPHA_ASC,
+        sort=core.SORT_NUMERIC_ASC if name == "gpu" else core.SORT_ALPHA_ASC,
     ).to_json_data()
-    kept = {**_kept(made, LOOKS["of_variable"]), "definition": variable.query}
-    if variable.all is None:
+    kept = {**_kept(made, LOOKS["of_variable"]), "definition": variable["query"]}
+    if not variable["includeAll"]:
         return kept
     return {**kept, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
 
@@ -146,4 +199,4 @@ def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
     URL, as it is in alerts."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""
-    return {f"grafana/dashboards/dgx-{name}.json": text_of(board(name, runbook)) for name in BOARDS}
+    return {f"grafana/dashboards/dgx-{name}.json": text_of(name, runbook) for name in BOARDS}

@@ -58,24 +58,22 @@ OF_STATES = [
 """Names and colours of all states and causes, for series named `state/cause`."""
 
 
-class Query(Struct):
-    """A Grafana expression in a panel, and the appearance of its series."""
+Query = tuple[str, str]
+"""A legend, which may be empty, and an expression."""
 
-    expr: str
-    legend: str = ""
-    look: Json = {}
 
-    def target(self, name: str, kind: str) -> Json:
-        return {
-            "expr": self.expr,
-            "legendFormat": self.legend or "__auto",
-            "format": "table" if kind == "table" else "time_series",
-            "instant": kind != "timeseries",
-            "range": kind == "timeseries",
-            "refId": name,
-            "datasource": DATASOURCE,
-            "editorMode": "code",
-        }
+def _target(name: str, query: Query, kind: str) -> Json:
+    legend, expr = query
+    return {
+        "expr": expr,
+        "legendFormat": legend or "__auto",
+        "format": "table" if kind == "table" else "time_series",
+        "instant": kind != "timeseries",
+        "range": kind == "timeseries",
+        "refId": name,
+        "datasource": DATASOURCE,
+        "editorMode": "code",
+    }
 
 
 class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -101,8 +99,6 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
         """Return the panel in the format of Grafana 10 to 13, without a position."""
         word = "None" if self.empty.startswith("while") else "Empty"
         absent = f"{word} {self.empty}" if self.empty else "Nothing in this time range"
-        named = list(zip(queries, ascii_uppercase, strict=False))
-        looks = [override(name, query.look, "byFrameRefID") for query, name in named if query.look]
         return {
             "type": kind,
             "title": self.title,
@@ -110,7 +106,9 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
             "datasource": DATASOURCE,
             "gridPos": {"w": self.width, "h": self.height},
             "transformations": [],
-            "targets": [query.target(name, kind) for query, name in named],
+            "targets": [
+                _target(*named, kind) for named in zip(ascii_uppercase, queries, strict=False)
+            ],
             "options": options,
             "fieldConfig": {
                 "defaults": {
@@ -119,7 +117,7 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
                     "thresholds": painted(NEUTRAL),
                     **defaults,
                 },
-                "overrides": [*self._overrides(), *looks],
+                "overrides": [*self._overrides()],
             },
             **more,
         }
@@ -162,19 +160,19 @@ class Graph(Panel, kw_only=True):
         legend: Json = {**LOOKS["legend"], "showLegend": self.legends}
         if self.figures:
             legend = LOOKS["legend_with_figures"]
+        queries = [*self.lines.items(), *self.limits.items()]
         return self._made(
             "timeseries",
-            [*self._queries(scope)],
+            [(legend, scope(expr)) for legend, expr in queries],
             {"color": {"mode": "palette-classic"}, "custom": custom, **ends},
             {"legend": legend, "tooltip": {"mode": "multi", "sort": "desc"}},
             interval=self.every or None,
         )
 
-    def _queries(self, scope: Scope) -> Iterator[Query]:
-        yield from (Query(scope(expr), legend) for legend, expr in self.lines.items())
-        yield from (
-            Query(scope(expr), legend, LOOKS["limit_line"]) for legend, expr in self.limits.items()
-        )
+    def _overrides(self) -> Iterator[Json]:
+        yield from super()._overrides()
+        for name in ascii_uppercase[len(self.lines) : len(self.lines) + len(self.limits)]:
+            yield override(name, LOOKS["limit_line"], "byFrameRefID")
 
 
 class OfFigures(Panel, kw_only=True):
@@ -186,7 +184,7 @@ class OfFigures(Panel, kw_only=True):
 
     def _shown(self, kind: str, scope: Scope, defaults: Json, options: Json) -> Json:
         look = {"color": {"mode": "thresholds"}, "thresholds": painted(STEPS[self.steps])}
-        query = Query(scope(self.expr), self.legend)
+        query = self.legend, scope(self.expr)
         return self._made(kind, [query], {**look, **decimals(self.unit), **defaults}, options)
 
 

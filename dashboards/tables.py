@@ -7,9 +7,19 @@ from string import ascii_uppercase
 from msgspec import Struct, field
 
 from agent.model import LOST_STATES
-from dashboards.board import BAD, LOOKS, PAINTLESS, STATES, STEPS, WARNING, Json, Steps, name_of
-from dashboards.kinds import OfFigures, Panel, Query, Scope, decimals, override, painted
-from dashboards.scope import link_to
+from dashboards.board import (
+    BAD,
+    LOOKS,
+    PAINTLESS,
+    STATES,
+    STEPS,
+    WARNING,
+    Json,
+    Steps,
+    link_to,
+    name_of,
+)
+from dashboards.kinds import OfFigures, Panel, Scope, decimals, override, painted
 
 BLANK = override("string", {"noValue": " "}, "byType")
 """Blank cell for a missing label. Otherwise, the cell contains the text for empty panels."""
@@ -56,7 +66,7 @@ class Table(Panel, kw_only=True):
     def drawn(self, scope: Scope) -> Json:
         first = self.columns[0]
         worst = {"displayName": first.title, "desc": not self.ascending}
-        queries = [Query(scope(column.expr)) for column in self.columns]
+        queries = [("", scope(column.expr)) for column in self.columns]
         return self._made(
             "table",
             queries,
@@ -66,7 +76,7 @@ class Table(Panel, kw_only=True):
                 "cellHeight": self.cells,
                 "sortBy": [] if self.as_asked else [worst],
             },
-            transformations=self._merged(" ".join(query.expr for query in queries)),
+            transformations=self._merged(" ".join(expr for _, expr in queries)),
         )
 
     def _overrides(self) -> Iterator[Json]:
@@ -112,7 +122,7 @@ class Matrix(OfFigures, kw_only=True):
         steps = STEPS[self.steps]
         return self._made(
             "table",
-            [Query(scope(self.expr))],
+            [("", scope(self.expr))],
             {
                 "color": {"mode": "thresholds"},
                 "mappings": [{"type": "value", "options": STATE_WORDS}] if states else [],

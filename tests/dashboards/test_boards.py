@@ -13,8 +13,8 @@ from agent.config.settings import Settings
 from agent.faults.promql import Recording
 from agent.model import Kind
 from alerts.build import groups
+from dashboards.board import BOARDS, link_to
 from dashboards.promql import METRICS, RECORDED
-from dashboards.scope import BOARDS, link_to
 from tests.support.boards import (
     Asked,
     Json,
