@@ -1,7 +1,6 @@
 """The feed of the live page, which sends the history and then the status of each tick to pages."""
 
 import asyncio
-import secrets
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,10 +12,9 @@ Event = bytes
 """An encoded server-sent event."""
 
 
-def event(name: str, data: bytes, place: str = "") -> Event:
-    """Return a server-sent event. `place` is the event ID, which a browser sends to reconnect."""
-    mark = f"id: {place}\n" if place else ""
-    return f"event: {name}\n{mark}data: ".encode() + data + b"\n\n"
+def event(name: str, data: bytes) -> Event:
+    """Return a server-sent event."""
+    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +34,6 @@ class Feed:
     keepalive: float = 5.0  # s without a tick before a keepalive is sent
     deadlines: float = 30.0  # s within which a page must read its data
     closed: bool = False
-    _run: str = field(default_factory=lambda: secrets.token_hex(4))
     _clients: set[Client] = field(default_factory=set)
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
     _first: tuple[int, str] = (-1, "[]")  # a tick and its initial events
@@ -49,9 +46,6 @@ class Feed:
         """Wake up all streams that wait for a tick."""
         self._ticked.set()
         self._ticked = asyncio.Event()
-
-    def _place(self) -> str:
-        return f"{self._run}-{self.board.history.newest}"
 
     def join(self, client: Client) -> None:
         self._clients.add(client)
@@ -86,20 +80,13 @@ class Feed:
             return False
         return True
 
-    def back(self, place: str) -> int | None:
-        """Return the last second of history that a reconnecting page has received, or None if the
-        page was connected before the agent restarted."""
-        run, _, second = place.partition("-")
-        return int(second) if run == self._run and second.isascii() and second.isdigit() else None
-
     def news(self, client: Client) -> list[Event]:
-        """Return the events that the page has not received, even after a long disconnection, and
-        mark them as sent."""
+        """Return the events that the page has not received, and mark them as sent."""
         if self.board.tick == client.tick or self.board.tick < 0:
             return []
         events, newest = [], self.board.history.newest
         if client.second is None or newest is None or newest - client.second not in (0, 1):
-            events.append(event("history", self._history(client.second), self._place()))
-        events.append(event("status", self.board.json(), self._place()))
+            events.append(event("history", self._history(client.second)))
+        events.append(event("status", self.board.json()))
         client.second, client.tick = newest, self.board.tick
         return events

@@ -86,7 +86,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
         return web.Response(text=f"{why}\n", status=503, headers={hdrs.RETRY_AFTER: "5"})
     response = web.StreamResponse(headers=STREAM_HEADERS)
-    client = Client(feed.back(request.headers.get("Last-Event-ID", "")))
+    client = Client()
     await response.prepare(request)
     if request.transport is not None:  # the kernel's buffer is sufficient
         request.transport.set_write_buffer_limits(high=0)

@@ -25,7 +25,6 @@ class Event(NamedTuple):
     """One server-sent event, or a comment."""
 
     name: str
-    place: str
     data: dict[str, Any]
 
 
@@ -49,7 +48,7 @@ class Page:
             name, _, value = text.partition(": ")
             self.comments += text.startswith(":")
             fields[name] = value
-        event = Event(fields["event"], fields.get("id", ""), json.loads(fields["data"]))
+        event = Event(fields["event"], json.loads(fields["data"]))
         self.events.append(event)
         return event
 
@@ -83,9 +82,8 @@ class LivePageBench:
         self.machine.board(snapshot)
         self.feed(snapshot)
 
-    async def open(self, place: str = "") -> Page:
-        headers = {"Last-Event-ID": place} if place else {}
-        response = await self.session.get(f"{self.address}/api/v1/stream", headers=headers)
+    async def open(self) -> Page:
+        response = await self.session.get(f"{self.address}/api/v1/stream")
         assert response.status == 200
         assert response.content_type == "text/event-stream"
         self.opened.append(response)
@@ -137,22 +135,6 @@ async def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
             played_tick = there.play().tick
             event = await page.next()
             assert (event.name, event.data["tick"]) == ("status", played_tick)
-
-
-async def test_a_page_that_comes_back_gets_what_it_missed() -> None:
-    async with bench() as there:
-        page = await there.open()
-        place = (await page.until("status")).place
-        page.response.close()
-        await there.pages(0)
-        there.play(4)
-        again = await there.open(place)
-        history = await again.next()
-        assert (history.data["whole"], history.data["slots"]) == (False, 4)
-        assert (await again.next()).name == "status"
-        for strange in ("another-3", "nonsense", f"{place}0", "-"):
-            stranger = await there.open(strange)
-            assert (await stranger.next()).data["whole"], strange
 
 
 async def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> None:
