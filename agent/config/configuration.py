@@ -6,13 +6,13 @@ Packages declare their own sections. `deploy/config.toml` is an example with com
 import logging
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_origin
 
 import msgspec
 
-from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
+from agent.config.decoding import Mismatch, decode, fields_of, unknown
 from agent.config.settings import Section, Settings
 from agent.errors import BadInput, LogEvent
 from agent.threads import in_time
@@ -90,53 +90,28 @@ def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.struct
 def _in_file(
     content: Mapping[str, Any], keys: Mapping[str, Any], retired: set[str], path: str
 ) -> Iterator[Entry]:
-    tables = dict.fromkeys(key.partition(".")[0] for key in keys if "." in key)
-    _check_places(content, keys, path)
-    for name, value in content.items():
-        if name in keys or name in retired:
-            yield name, value, path
-            continue
-        if name not in tables:
-            top = [key for key in keys if "." not in key]
-            raise ConfigError(f"{path}: {unknown(name, [*top, *tables])}")
-        inside = [key for key in keys if key.startswith(f"{name}.")]
-        if not isinstance(value, dict):
-            expected = f"a table of {', '.join(inside)}"
-            raise ConfigError(f"{path}: {name} must be {expected}, not {shown(value)}")
-        named = {}
-        for key in value:
-            if f"{name}.{key}" in retired or (f"{name}.{key}" in inside and key != ANY_NAME):
-                yield f"{name}.{key}", value[key], path
-            elif f"{name}.{ANY_NAME}" in inside and isinstance(value[key], dict):
-                named[key] = value[key]
+    tables = {key.partition(".")[0] for key in keys if "." in key}
+    named: dict[str, dict[str, Any]] = {}
+    for table, value in content.items():
+        inside = value if table in tables and isinstance(value, dict) else {"": value}
+        for name, part in inside.items():
+            key, others = f"{table}.{name}".removesuffix("."), f"{table}.{ANY_NAME}"
+            if key in retired or (key in keys and key != others):
+                yield key, part, path
+            elif name and others in keys and isinstance(part, dict):
+                named.setdefault(others, {})[name] = part
             else:
-                raise ConfigError(f"{path}: {unknown(f'{name}.{key}', inside)}")
-        if named:
-            yield f"{name}.{ANY_NAME}", named, path
+                raise ConfigError(f"{path}: {unknown(key, _similar(key, keys))}")
+    yield from ((key, parts, path) for key, parts in named.items())
 
 
-def _check_places(content: Mapping[str, Any], keys: Mapping[str, Any], path: str) -> None:
-    """Raise ConfigError for a key that was added to the wrong section, or whose section is still
-    commented out."""
-    for place, table in _tables(content):
-        section = place.strip("[]")
-        for name in (name for name in table if f"{section}.{name}" not in keys):
-            homes = [key.rpartition(".")[0] for key in keys if key.rpartition(".")[2] == name]
-            why = f"it belongs under {' or '.join(f'[{home}]' for home in homes)}"
-            if "" in homes:
-                why = "keys of no section stand before the first [section]"
-            elif not homes or "." in section:
-                continue
-            raise ConfigError(f"{path}: {name} stands under {place} here: {why}")
-
-
-def _tables(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each table below the top level, and its header."""
-    for name, value in content.items():
-        named = [(f"[[{name}]]", one) for one in value] if isinstance(value, list) else []
-        if isinstance(value, dict):
-            named = [(f"[{name}]", value), *((f"[{name}.{key}]", value[key]) for key in value)]
-        yield from ((header, table) for header, table in named if isinstance(table, dict))
+def _similar(key: str, keys: Iterable[str]) -> list[str]:
+    """Return the keys with the same name in other sections, or else the keys of the section."""
+    table, _, name = key.rpartition(".")
+    same = [one for one in keys if one.rpartition(".")[2] == name]
+    top = [f"{one} (before the first section)" for one in same if "." not in one]
+    inside = [one for one in keys if one.startswith(f"{table or name}.")]
+    return [*top, *(one for one in same if "." in one)] or inside or [*keys]
 
 
 def _in_environment(

@@ -201,7 +201,7 @@ def test_the_example_loads_as_it_is_and_means_the_defaults() -> None:
 @pytest.mark.parametrize("key", [key for key in (*KEYS, *LISTS) if "." not in key])
 def test_a_key_of_no_section_that_is_appended_is_told_its_place(key: str, file: Path) -> None:
     file.write_text(f"{EXAMPLE.read_text()}\n{key} = 1\n")
-    expected = f"{key} stands under [alertmanager] here: keys of no section stand before the first"
+    expected = f"alertmanager.{key} is not a known key, expected one of {key} (before the first"
     with pytest.raises(ConfigError, match=re.escape(expected)):
         load(SECTIONS, file, {})
 
