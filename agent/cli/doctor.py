@@ -2,11 +2,11 @@
 
 import json
 import os
-import select
 import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,6 @@ from agent.errors import BadInput, Failure
 
 SHORTEST_TIMEOUT = 3.0
 """Minimum timeout in seconds. A check of a healthy and idle machine takes less time."""
-
-CHUNK = 65536
 
 Answer = dict[str, Any]
 WRONG_INPUT, BROKEN = "wrong_input", "broken"
@@ -30,15 +28,17 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     """
     began = time.monotonic()
     try:
-        reading, writing = os.pipe()
+        reading, writing = Pipe(duplex=False)
         child = os.fork()
     except OSError as error:
         return {BROKEN: str(Failure.of(error))}
     if not child:
-        os.close(reading)
         _answer(look, writing)
-    os.close(writing)
-    raw = _read(reading, began + timeout)
+    writing.close()
+    try:
+        raw = reading.recv_bytes() if reading.poll(timeout) else None
+    except EOFError:
+        raw = b""
     delay = _delay(child, time.monotonic() - began)
     os.kill(child, signal.SIGKILL)  # do not wait for the exit: it may be stuck in a kernel call
     os.waitpid(child, os.WNOHANG)
@@ -54,7 +54,7 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     return answer
 
 
-def _answer(look: Callable[[], Answer], writing: int) -> None:
+def _answer(look: Callable[[], Answer], writing: Connection) -> None:
     """Write the result of `look` to the pipe, and exit without waiting for other threads. This
     function runs in the child process."""
     try:
@@ -66,20 +66,8 @@ def _answer(look: Callable[[], Answer], writing: int) -> None:
         answer = {WRONG_INPUT: str(error)}
     except Exception as error:  # reported by the parent process
         answer = {BROKEN: str(Failure.of(error))}
-    with open(writing, "wb") as pipe:
-        pipe.write(json.dumps(answer).encode())
+    writing.send_bytes(json.dumps(answer).encode())
     os._exit(0)
-
-
-def _read(reading: int, until: float) -> bytes | None:
-    parts: list[bytes] = []
-    while (left := until - time.monotonic()) > 0:
-        if select.select([reading], [], [], left)[0]:
-            part = os.read(reading, CHUNK)
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-    return None
 
 
 def _delay(process: int, elapsed: float) -> float:
