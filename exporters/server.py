@@ -5,14 +5,16 @@ import os
 import socket
 from asyncio import Transport
 from collections import Counter
-from errno import EADDRNOTAVAIL
+from errno import EADDRINUSE, EADDRNOTAVAIL
 from typing import TYPE_CHECKING
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web import RequestPayloadError
 
+from agent.errors import BadInput
 from exporters.http import SOFTWARE
+from exporters.settings import parse_listen
 
 if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext
@@ -41,10 +43,11 @@ web_response.SERVER_SOFTWARE = SOFTWARE  # type: ignore[attr-defined]
 
 
 async def serve(
-    app: web.Application, host: str, port: int, *, context: "SSLContext | None" = None
+    app: web.Application, listen: str, *, context: "SSLContext | None" = None
 ) -> Server:
-    """Listen on all addresses of the host; "" stands for all IPv4 and IPv6 addresses. Raise
-    OSError if listening fails."""
+    """Listen on all addresses of `HOST:PORT`; an empty host stands for all IPv4 and IPv6 addresses.
+    Raise BadInput if listening fails."""
+    host, port = parse_listen(listen)
     if context:
         from asyncio.sslproto import SSLProtocol
 
@@ -62,11 +65,15 @@ async def serve(
     _limit_connections(runner.server)
     try:
         await web.TCPSite(runner, host or None, port, ssl_context=context).start()
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # an invalid host name raises UnicodeError
         await runner.cleanup()
-        if error.errno == EADDRNOTAVAIL and not host:  # IPv6 is disabled
-            return await serve(app, "0.0.0.0", port, context=context)
-        raise OSError(error.errno, os.strerror(error.errno or 0)) from error  # without the address
+        code = getattr(error, "errno", None) or 0
+        if code == EADDRNOTAVAIL and not host:  # IPv6 is disabled
+            return await serve(app, f"0.0.0.0:{port}", context=context)
+        why = os.strerror(code) if code > 0 else str(getattr(error, "strerror", error))
+        if code == EADDRINUSE:
+            why += f"; --listen {listen.rpartition(':')[0]}:0 takes a free port"
+        raise BadInput(f"cannot listen on {listen}: {why}") from error
     return runner
 
 

@@ -27,7 +27,6 @@ async def run_fleet(given: argparse.Namespace) -> None:
     """Serve a fleet until a stop signal. All agents use the same settings. Raise BadInput if the
     server cannot listen on the address."""
     nodes, clock, settings = plan(given.number), SystemClock(given.speed), settings_of(given)
-    host, _, port = given.address.rpartition(":")
     agents = {
         kind: Agent(settings, simulated_hardware(f"{given.system}:{kind}", clock), clock)
         for kind in {node.scenario for node in nodes}
@@ -46,10 +45,7 @@ async def run_fleet(given: argparse.Namespace) -> None:
     stop = stop_signal()
     shown = {kind: exposition_of(agent, process=False) for kind, agent in agents.items()}
     pages = FleetPages(nodes, shown, awaited)
-    try:
-        server = await serve(pages.app, host, int(port))
-    except OSError as error:
-        raise BadInput(f"cannot listen on {given.address}: {error.strerror}") from error
+    server = await serve(pages.app, given.address)
     for agent in agents.values():
         agent.start()
     works = [asyncio.create_task(work) for work in (cut_power(), *(one.run() for one in pollers))]

@@ -223,15 +223,11 @@ async def _serve(read: Callable[[], Document], arguments: argparse.Namespace) ->
     await asyncio.to_thread(read)  # an error on startup stops the command
     web = WebFile(arguments.web_config_file or "")
     try:
-        host, port = parse_listen(arguments.listen)
+        host, _ = parse_listen(arguments.listen)
     except ValueError as error:
         raise BadInput(f"--listen must be HOST:PORT, not '{arguments.listen}'") from error
     access = AccessControl(lambda: web.now.users, lambda: (host,))
-    try:
-        server = await serve(target_application(read, access), host, port, context=web.context)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise BadInput(f"cannot listen on {arguments.listen}: {why}") from error
+    server = await serve(target_application(read, access), arguments.listen, context=web.context)
     web.watch()
     scheme, name = ("https" if web.context else "http"), arguments.listen.rpartition(":")[0]
     print(f"{scheme}://{name}:{server.addresses[0][1]}/targets", flush=True)

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
-from errno import EADDRINUSE
 from logging.handlers import MemoryHandler
 from typing import Any
 
@@ -214,7 +213,7 @@ def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
 async def _listen(
     agent: Agent, web: WebFile, board: StatusBoard, feed: Feed, hours: Callable[[], bytes]
 ) -> Server:
-    """Start the HTTP server. Raise ConfigError if the server cannot listen on the address."""
+    """Start the HTTP server. Raise BadInput if the server cannot listen on the address."""
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
@@ -231,15 +230,8 @@ async def _listen(
         dcgm=dcgm,
     )
     access = AccessControl(lambda: web.now.users, lambda: agent.settings[HttpConfig].names)
+    server = await serve(pages.application([access.admit]), http.listen, context=web.context)
     host = http.listen.rpartition(":")[0]
-    try:
-        app = pages.application([access.admit])
-        server = await serve(app, *http.address, context=web.context)
-    except (OSError, UnicodeError) as error:  # an invalid host name raises UnicodeError
-        why = getattr(error, "strerror", None) or error
-        if getattr(error, "errno", None) == EADDRINUSE:
-            why = f"{why}; --listen {host}:0 takes a free port"
-        raise ConfigError(f"cannot listen on {http.listen}: {why}") from error
     addresses = server.addresses  # as returned by the kernel: (host, port, ...)
     listen = f"{'https' if web.context else 'http'}://{host}:{addresses[0][1]}/"
     log.info(LogEvent("started", version=__version__, listen=listen))

@@ -30,16 +30,6 @@ LONGEST_EVENT = 16 << 20
 """Maximum length in bytes of a line in the agent's event stream."""
 
 
-class _Agent(msgspec.Struct):
-    version: str
-
-
-class _Versioned(msgspec.Struct):
-    """Decodes only the version of a status, so that the status of an older agent can be decoded."""
-
-    machine: _Agent
-
-
 @dataclass(slots=True)
 class RunningAgent:
     """A running agent with its URL (`http://HOST:PORT`) and the first status received from it."""
@@ -53,23 +43,16 @@ class RunningAgent:
 
     def statuses(self, patience: float = SILENCE_SECONDS) -> Iterator[Status]:
         """Yield each status from the event stream, usually one per second. Raise NoAnswer if the
-        agent stops responding or if its version is different."""
+        agent stops responding or if its status cannot be decoded."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
             try:
                 for name, content in _events(stream):
-                    if name in ("status", "machine"):
-                        version = msgspec.json.decode(content, type=_Versioned).machine.version
-                        if version != __version__:
-                            why = f"is of version {version}, not {__version__}"
-                            raise NoAnswer(f"{self.place} {why}")  # noqa: TRY301
                     if name == "status":
                         yield msgspec.json.decode(content, type=Status)
             except (OSError, http.client.HTTPException) as error:
                 raise NoAnswer(f"{self.place} does not answer any more: {error}") from error
-            except NoAnswer:
-                raise
             except Exception as error:  # the response can be anything
-                why = f"does not answer as an agent does: {error!r}"
+                why = f"does not answer as an agent of version {__version__} does: {error!r}"
                 raise NoAnswer(f"{self.place} {why}") from error
         raise NoAnswer(f"{self.place} does not answer any more: it has ended the stream")
 

@@ -12,7 +12,6 @@ import pytest
 from aiohttp import web
 
 from exporters.server import MOST_CONNECTIONS, TLS_BUFFER, serve
-from exporters.settings import parse_listen
 from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE
 from tests.support.served import served
@@ -90,13 +89,11 @@ async def test_cleanup_ends_everything_at_once() -> None:
     assert len(asyncio.all_tasks()) <= 2
 
 
-@pytest.mark.parametrize("host", ["", "::"])
+@pytest.mark.parametrize("host", ["", "[::]"])
 async def test_every_address_is_one_of_both_families(host: str) -> None:
     with socket.create_server(("", 0)) as free:
         port = free.getsockname()[1]
-    server = await serve(
-        web.Application(), *parse_listen(f"[{host}]:{port}" if host else f":{port}")
-    )
+    server = await serve(web.Application(), f"{host}:{port}")
     try:
         families = {family for family, *_ in socket.getaddrinfo(None, 80, flags=PASSIVE)}
         assert len(server.addresses) == len(families)

@@ -149,7 +149,7 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
         feed=one.feed,
         jobs=lambda: agent.jobs.current,
     )
-    runner = await serve(pages.application(), "127.0.0.1", 0)
+    runner = await serve(pages.application(), "127.0.0.1:0")
     agent.start()
     if isinstance(agent.clock, HistoryClock):
         agent.clock.go()

@@ -83,7 +83,7 @@ async def served(web_file: str = "", *, names: tuple[str, ...] = ()) -> AsyncIte
     web = WebFile(web_file)
     access = AccessControl(lambda: web.now.users, lambda: names)
     app = AgentPages(bench.exposition, bench.latest).application([access.admit])
-    server = await serve(app, "127.0.0.1", 0, context=web.context)
+    server = await serve(app, "127.0.0.1:0", context=web.context)
     try:
         yield Served(server, web, bench)
     finally:

@@ -109,7 +109,7 @@ async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Liv
     poller, clock = machine.bench.agent.poller, machine.bench.clock
     exposition = Exposition(lambda: poller.latest, clock.monotonic, process=False)
     app = AgentPages(exposition, lambda: poller.latest, feed=feed).application()
-    server = await serve(app, "127.0.0.1", 0)
+    server = await serve(app, "127.0.0.1:0")
     port = server.addresses[0][1]
     try:
         async with ClientSession() as session:
