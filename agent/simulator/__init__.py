@@ -29,10 +29,9 @@ class SimulationError(BadInput):
 
 
 class Simulation(Struct, frozen=True):
-    """A selected system, its full driver version, and the scenario."""
+    """A selected system with its full driver version, and the scenario."""
 
     system: SystemModel
-    driver: str
     scenario: str
 
 
@@ -40,7 +39,7 @@ class SimulatedSystem(Machine):
     """A simulated machine, with the two interfaces that the agent uses: NVML and the host."""
 
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
-        super().__init__(simulation.system, simulation.driver, simulation.scenario, clock)
+        super().__init__(simulation.system, simulation.scenario, clock)
         self.nvml = SimulatedNvml(self)
         self.host = Host(
             files=SimulatedFiles(self),
@@ -77,7 +76,7 @@ def parse(spec: str) -> Simulation:
             f"{known}, alone or as a full version like {system.driver}."
         )
     driven = replace(system, driver=wanted)  # a scenario may need a newer driver
-    return Simulation(system, wanted, _scenario(driven, scenario if ":" in spec else "tour"))
+    return Simulation(driven, _scenario(driven, scenario if ":" in spec else "tour"))
 
 
 def _scenario(system: SystemModel, name: str) -> str:

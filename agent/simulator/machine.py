@@ -21,9 +21,9 @@ class Machine:
     """A machine on which a scenario runs. Every query advances the machine to the current clock
     time. Counters need no updates, so only scenarios and faults are applied."""
 
-    def __init__(self, system: SystemModel, driver: str, scenario: str, clock: Clock) -> None:
+    def __init__(self, system: SystemModel, scenario: str, clock: Clock) -> None:
         self.system = system
-        self.driver = SimulatedDriver(driver)
+        self.driver = SimulatedDriver(system.driver)
         self.gpus = [SimulatedGpu(system, i, links) for i, links in enumerate(wire(system))]
         self.jobs = SimulatedJobs()
         self.devices = SimulatedDevices(system)

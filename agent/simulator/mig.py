@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from agent.simulator import driver
-from agent.simulator.driver import HANDLES, Driver, address_of, pointer_to, refuse
+from agent.simulator.driver import HANDLES, pointer_to, refuse
 from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
@@ -88,23 +88,13 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
     return [SimulatedInstance(gpu, place) for place in range(len(PROFILES)) if gpu.mig]
 
 
-def instance_behind(
-    nvml: Any, function: str, since: Driver, handle: Any
-) -> SimulatedInstance | None:
-    """Return the instance that a handle refers to, or None if it is not a MIG device handle."""
-    address = address_of(handle)
-    index, place = divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
-    if address < FIRST_HANDLE or index >= len(nvml.machine.gpus):
-        return None
-    nvml.enter(function, index, since)
-    gpu = nvml.machine.gpus[index]
-    if gpu.lost:
-        refuse(driver.GPU_IS_LOST)
-    with nvml.machine.lock:
-        there = instances(gpu)
-    # Either MIG has been disabled, or the function does not accept instance handles.
-    known = place < len(there) and function.removeprefix("nvmlDeviceGet") in OF_INSTANCE
-    return there[place] if known else refuse(driver.INVALID_ARGUMENT)
+def decoded(address: int) -> tuple[int, int | None]:
+    """Return the index of the GPU to which a device handle refers, and the place of its instance,
+    which is None for the whole GPU. The index is -1 if the address is between two handles."""
+    if address >= FIRST_HANDLE:
+        return divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
+    index, odd = divmod(address - HANDLES, 16)
+    return -1 if odd else index, None
 
 
 def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:

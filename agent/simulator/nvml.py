@@ -187,30 +187,35 @@ class SimulatedNvml:
             with machine.lock:
                 return ANSWERS[name](self, *args)
         try:
-            instance = mig.instance_behind(self, name, call.since, args[0])
-            if instance is not None:
-                return mig.OF_INSTANCE[name.removeprefix("nvmlDeviceGet")](instance)
-            gpu = self._device(name, call, args[0])
+            gpu, instance = self._device(name, call, args[0])
         except pynvml.NVMLError_FunctionNotFound as error:
             if not name.endswith("RunningProcesses"):
                 raise
             raise pynvml.NVMLLibraryMismatchError(
                 "Unversioned function called and the pyNVML version does not match the NVML lib"
             ) from error
+        if instance is not None:
+            of_instance = mig.OF_INSTANCE.get(name.removeprefix("nvmlDeviceGet"))
+            if of_instance is None or instance >= len(mig.instances(gpu)):
+                refuse(driver.INVALID_ARGUMENT)
+            return of_instance(mig.SimulatedInstance(gpu, instance))
         if any(given not in valid for given, valid in zip(args[1:], call.takes, strict=False)):
             refuse(driver.INVALID_ARGUMENT)
         with machine.lock:
             return ANSWERS[name](self, gpu, *args[1:])
 
-    def _device(self, function: str, call: CallRow, handle: Any) -> SimulatedGpu:
-        place, odd = divmod(address_of(handle) - HANDLES, 16)
-        known = not odd and 0 <= place < len(self.machine.gpus)
+    def _device(self, function: str, call: CallRow, handle: Any) -> tuple[SimulatedGpu, int | None]:
+        """Return the GPU of a handle, and the place of its instance if the handle is one's."""
+        place, instance = mig.decoded(address_of(handle))
+        known = 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)
         if not known:
             refuse(driver.INVALID_ARGUMENT)
         gpu = self.machine.gpus[place]
         if gpu.lost:
             refuse(driver.GPU_IS_LOST)
+        if instance is not None:
+            return gpu, instance
         if gpu.slow:
             self._wait(gpu)
         asked = self.asked(gpu)
@@ -218,7 +223,7 @@ class SimulatedNvml:
             refuse(driver.NO_PERMISSION)
         if not driver.OF[call.of](asked):
             refuse(driver.NOT_SUPPORTED)
-        return gpu
+        return gpu, None
 
     def _wait(self, gpu: SimulatedGpu) -> None:
         """Delay a call to a slow GPU by the GPU's delay in wall-clock seconds. With a clock that

@@ -81,7 +81,7 @@ def simulation(name: str, gpus: int | None = None) -> simulator.Simulation:
     where it has NVSwitches."""
     system, _, scenario = name.partition(":")
     if system in RACKS:
-        return simulator.Simulation(RACKS[system], RACKS[system].driver, scenario)
+        return simulator.Simulation(RACKS[system], scenario)
     return first_gpus(name, gpus)
 
 

@@ -110,10 +110,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(spec: str, words: str) -> Non
 
 
 def test_a_machine_is_named_by_system_driver_and_scenario() -> None:
-    assert parse("dgx-1-p100").driver.startswith("460.")
+    assert parse("dgx-1-p100").system.driver.startswith("460.")
     assert parse("dgx-1-v100").scenario == "tour"
-    assert parse("dgx-1-v100@460.32.03:idle").driver == "460.32.03"
-    assert parse("dgx-1-v100@580").driver.startswith("580.")
+    assert parse("dgx-1-v100@460.32.03:idle").system.driver == "460.32.03"
+    assert parse("dgx-1-v100@580").system.driver.startswith("580.")
     assert SCENARIOS[-1] == "tour"
 
 
