@@ -7,7 +7,7 @@ import inspect
 import json
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from errno import EIO, ENOENT
 from itertools import accumulate, count
@@ -26,6 +26,7 @@ from agent.replay.answers import (
     GPM,
     MAGIC,
     SAMPLE_GET,
+    SPECIAL,
     TAPE_BYTES,
     UNTAPED,
     VERSION,
@@ -187,16 +188,6 @@ class TapedNvml:
         self._sampled: dict[int, int] = {}
         self._asked: dict[int, int] = {}
         self._with_fields = {key.partition(",")[0] for key in tape.series[FIELDS]}
-        self._special: dict[str, Callable[..., Any]] = {
-            "nvmlDeviceGetFieldValues": self._fields,
-            "nvmlDeviceGetHandleByIndex": self._handle,
-            "nvmlDeviceGetSamples": self._samples,
-            "nvmlGpmMetricsGet": self._gpm_metrics,
-            "nvmlGpmSampleAlloc": self._gpm_alloc,
-            "nvmlGpmSampleFree": lambda sample: self._sampled.pop(identity(sample), None),
-            SAMPLE_GET: self._gpm_sample,
-            "nvmlShutdown": lambda: None,
-        }
 
     def __getattr__(self, name: str) -> Any:
         if name in UNTAPED:
@@ -207,13 +198,16 @@ class TapedNvml:
 
         def ask(*args: Any, **keywords: Any) -> Any:
             try:
-                if (special := self._special.get(name)) is not None:
-                    return special(*args, **keywords)
+                if name in SPECIAL:
+                    return getattr(self, SPECIAL[name])(*args, **keywords)
                 return self._answer(key_of(name, args, keywords))
             except NO_ANSWER as error:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
 
         return ask
+
+    def _shutdown(self) -> None:
+        pass
 
     def _answer(self, key: str) -> Any:
         """Return the current response. Raise Function Not Found if the call was not recorded."""
@@ -271,6 +265,9 @@ class TapedNvml:
         self._answer("nvmlGpmSampleAlloc()")
         # This address is never dereferenced; it only distinguishes samples.
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
+
+    def _gpm_free(self, sample: Any) -> None:
+        self._sampled.pop(identity(sample), None)
 
     def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
         self._answer(key_of(SAMPLE_GET, (device,)))

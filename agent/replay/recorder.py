@@ -19,6 +19,7 @@ from agent.replay.answers import (
     GPM,
     NVML_FAILURES,
     SAMPLE_GET,
+    SPECIAL,
     UNTAPED,
     Json,
     TapedDevice,
@@ -46,15 +47,6 @@ class RecordingNvml:
         self._masks = masks
         self._sampled: dict[int, int] = {}
         self._asked: dict[int, int] = {}
-        self._special: dict[str, Callable[..., Any]] = {
-            "nvmlDeviceGetFieldValues": self._fields,
-            "nvmlDeviceGetHandleByIndex": self._handle,
-            "nvmlDeviceGetSamples": self._samples,
-            "nvmlGpmMetricsGet": self._gpm_metrics,
-            "nvmlGpmSampleAlloc": partial(self._ask, "nvmlGpmSampleAlloc"),
-            "nvmlGpmSampleFree": self._gpm_free,
-            SAMPLE_GET: self._gpm_sample,
-        }
         self._texts = {"nvmlDeviceGetUUID": masks.uuid, "nvmlDeviceGetSerial": masks.serial}
 
     def __getattr__(self, name: str) -> Any:
@@ -62,10 +54,10 @@ class RecordingNvml:
             raise AttributeError(f"not taped: {UNTAPED[name]}")
         found = getattr(self._nvml, name)
         called = name.startswith("nvml") and callable(found) and not isinstance(found, type)
-        if not called or name == "nvmlShutdown":
+        if not called:
             return found
-        if (special := self._special.get(name)) is not None:
-            return special
+        if name in SPECIAL:
+            return getattr(self, SPECIAL[name])
 
         def write(answer: Any) -> Json:
             plain = encode(answer)
@@ -128,6 +120,12 @@ class RecordingNvml:
         pairs = [(int(row.timeStamp), getattr(row.sampleValue, member)) for row in rows]
         self._writer.samples(key, kind, pairs)
         return kind, rows
+
+    def _shutdown(self) -> None:
+        self._nvml.nvmlShutdown()
+
+    def _gpm_alloc(self) -> Any:
+        return self._ask("nvmlGpmSampleAlloc")
 
     def _gpm_free(self, sample: Any) -> Any:
         self._sampled.pop(identity(sample), None)
