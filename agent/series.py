@@ -1,7 +1,7 @@
 """Recent samples: the only source of latest values, means, and rates. A series is absent as soon as
-the latest reading lacks it. Only `last` searches older readings. The cost of a tick depends only on
-the number of new readings, because the position of a series is determined once for all readings
-with the same shape, and shapes seldom change.
+the latest reading lacks it. The cost of a tick depends only on the number of new readings, because
+the position of a series is determined once for all readings with the same shape, and shapes seldom
+change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -232,20 +232,6 @@ class SampleStore:
         """Return the driver's own samples of a metric that were read since the last tick. They are
         dropped on the next tick."""
         return self._fresh_series.get(metric.name, ())
-
-    def last(self, metric: Metric, *labels: str) -> float | None:
-        """Return the last value that has not expired, even if newer readings lack the series.
-        Return None if a newer reading reports that the value is absent."""
-        value = self.value(metric, *labels)
-        reporters = self._reporters.get(metric.name, {}) if value is None else {}
-        for read in reporters.values():
-            for kept in reversed(read):
-                if self.now > kept.until or kept.absence(metric, labels):
-                    break
-                value = kept.value((metric.name, labels))
-                if value is not None:
-                    return value
-        return value
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
         """Return the values in the last `seconds` seconds, latest first. If all values are older,

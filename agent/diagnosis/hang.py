@@ -66,7 +66,7 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
 def _on_several_hosts(e: Evidence) -> bool:
     """Return whether the job has ranks on other hosts, based on its environment if readable, or
     else on whether the host's network carried as much data in both directions as collectives do."""
-    hosts = e.context.samples.last(workload.HOSTS, *e.labels)
+    hosts = e.context.samples.value(workload.HOSTS, *e.labels)
     return e.history.sent_abroad if hosts is None else hosts > 1
 
 

@@ -48,15 +48,14 @@ def store(*readings: Reading) -> SampleStore:
 
 
 def test_what_is_reported_absent_is_not_looked_up_in_the_past() -> None:
-    samples = store(reading(1.0, (POWER, A, 5.0)), refused(2.0, POWER, A), reading(3.0))
-    assert samples.last(POWER, *A) is None
-    again = store(reading(1.0, (POWER, A, 5.0)), refused(2.0, POWER, A))
-    absence = again.absence(POWER, *A)
+    samples = store(reading(1.0, (POWER, A, 5.0)), refused(2.0, POWER, A))
+    assert samples.value(POWER, *A) is None
+    absence = samples.absence(POWER, *A)
     assert absence is not None
     assert (absence.reason, absence.detail) == (Reason.DENIED, "not you")
-    assert again.absence(POWER, *B) is None
-    again.take(5.1, ())
-    assert again.absence(POWER, *A) is None
+    assert samples.absence(POWER, *B) is None
+    samples.take(5.1, ())
+    assert samples.absence(POWER, *A) is None
 
 
 def test_without_time_between_two_readings_there_is_no_rate() -> None:
@@ -219,24 +218,3 @@ def rate(points: list[Point], seconds: float) -> float | None:
     within = [p for p in points[1:] if points[0].at - p.at <= seconds] or points[1:2]
     grown = points[0].value - within[-1].value
     return grown / (points[0].at - within[-1].at) if grown >= 0 else None
-
-
-@given(ticks())
-def test_the_last_word_is_that_of_a_naive_store(run: list[Tick]) -> None:
-    for samples, naive in played(run):
-        for metric, labels in SERIES:
-            answers = {last_word(naive, key, metric, labels) for key in KEYS} - {None}
-            if naive.holder(metric, labels) is None:
-                assert samples.last(metric, *labels) in (answers or {None})
-            else:
-                assert samples.last(metric, *labels) == samples.value(metric, *labels)
-
-
-def last_word(naive: Naive, key: str, metric: Metric, labels: Labels) -> float | None:
-    for one in naive.kept(key):
-        refusals = [a for a in one.absences if a.metric is metric and a.labels == labels]
-        if one.expires < naive.now or refusals:
-            return None
-        if (value := shown(one, metric, labels)) is not None:
-            return value
-    return None
