@@ -5,8 +5,10 @@ import os
 import socket
 from asyncio import Transport
 from collections import Counter
+from collections.abc import Callable
 from errno import EADDRINUSE, EADDRNOTAVAIL
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
@@ -48,10 +50,6 @@ async def serve(
     """Listen on all addresses of `HOST:PORT`; an empty host stands for all IPv4 and IPv6 addresses.
     Raise BadInput if listening fails."""
     host, port = parse_listen(listen)
-    if context:
-        from asyncio.sslproto import SSLProtocol
-
-        SSLProtocol.max_size = TLS_BUFFER
     runner = web.AppRunner(
         app,
         access_log=None,
@@ -62,7 +60,12 @@ async def serve(
         shutdown_timeout=SHUTDOWN_TIMEOUT,
     )
     await runner.setup()
-    _limit_connections(runner.server)
+    told: Any = runner.server
+    if context:
+        from asyncio.sslproto import SSLProtocol
+
+        told, SSLProtocol.max_size = SSLProtocol, TLS_BUFFER
+    told.connection_made = _limited(told.connection_made)
     try:
         await web.TCPSite(runner, host or None, port, ssl_context=context).start()
     except (OSError, UnicodeError) as error:  # an invalid host name raises UnicodeError
@@ -77,23 +80,23 @@ async def serve(
     return runner
 
 
-def _limit_connections(server: web.Server | None) -> None:
+def _limited(connect: Callable[[Any, Transport], None]) -> Callable[[Any, Transport], None]:
     """Limit the connections, which neither asyncio nor aiohttp does. Any further connection closes
-    the oldest connection of the client with the most connections."""
-    assert server
-    connect = server.connection_made
+    the oldest connection of the client with the most connections. `connect` is told of a new
+    connection: with TLS before the handshake, which a client may never begin."""
+    connect = getattr(connect, "__wrapped__", connect)
+    clients: dict[Transport, str] = {}
 
-    def connected(handler: web.RequestHandler, transport: Transport) -> None:
-        connect(handler, transport)
+    @wraps(connect)
+    def connected(protocol: object, transport: Transport) -> None:
+        connect(protocol, transport)
         channel = transport.get_extra_info("socket")
         channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        clients = {
-            one: one.get_extra_info("peername")[0]
-            for one in (of.transport for of in server.connections)
-            if one is not None
-        }
+        for one in [one for one in clients if one.is_closing()]:
+            del clients[one]
+        clients[transport] = (transport.get_extra_info("peername") or ("",))[0]
         if len(clients) > MOST_CONNECTIONS:
             ((most, _),) = Counter(clients.values()).most_common(1)
             next(one for one, client in clients.items() if client == most).abort()
 
-    server.connection_made = connected  # type: ignore[method-assign]
+    return connected

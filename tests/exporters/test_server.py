@@ -15,6 +15,7 @@ from exporters.server import MOST_CONNECTIONS, TLS_BUFFER, serve
 from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE
 from tests.support.served import served
+from tests.support.web_files import trusting
 
 PASSIVE = socket.AI_PASSIVE
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -149,6 +150,22 @@ async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
         open_still = [one for one in (other, *flood) if not one.at_eof() and not one.exception()]
         assert open_still == [other, *flood[2:]]
         for _, writer in pairs:
+            writer.close()
+
+
+async def test_handshakes_that_never_begin_leave_files_to_the_agent(tmp_path: Path) -> None:
+    pair, web = Authority(tmp_path).sign("agent"), tmp_path / "web.yml"
+    web.write_text(f"tls_server_config: {{cert_file: {pair.cert}, key_file: {pair.key}}}")
+    async with served(str(web)) as at:
+        silent = [
+            await asyncio.open_connection("127.0.0.1", at.port) for _ in range(MOST_CONNECTIONS + 2)
+        ]
+        for reader, _ in silent[:2]:
+            with suppress(ConnectionError):
+                assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
+        assert not silent[2][0].at_eof()
+        assert await at.status(trust=trusting(tmp_path)) == 200
+        for _, writer in silent:
             writer.close()
 
 
