@@ -73,7 +73,7 @@ def test_a_look_without_a_processor_says_nothing_of_the_driver() -> None:
             pass
 
     try:
-        answer = in_child(look, 4.0)
+        answer = in_child(look, 3.0)
     finally:
         for burner in burners:
             burner.kill()

@@ -235,19 +235,21 @@ def test_a_disk_that_hangs_holds_up_neither_start_nor_ticks(
     assert NOW - 2 in {row["hour"] for row in rows(sums)}
 
 
-def test_it_is_bounded(bench: AgentBench, tmp_path: Path) -> None:
+def test_it_is_bounded(bench: AgentBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hours, "HOURS_KEPT", 9)
+    monkeypatch.setattr(hours, "MOST_OWNERS", 5)
     sums = HourlySums(bench.agent.diagnosis.accounts, tmp_path)
-    for hour in range(bounds.HOURS_KEPT + 3):
+    for hour in range(9 + 3):
         play(bench, sums, 1, NOW + hour)
     sums.close()
     names = {path.name for path in tmp_path.iterdir()}
-    assert len(names) <= bounds.HOURS_KEPT
+    assert len(names) <= 9
     assert f"hour-{NOW}.json" not in names
-    assert len(json.loads(sums.document())["hours"]) == bounds.HOURS_KEPT
-    for number in range(bounds.MOST_OWNERS + 9):
+    assert len(json.loads(sums.document())["hours"]) == 9
+    for number in range(5 + 9):
         play(bench, sums, 1, NOW, (str(number), *JOB[1:]))
     listed = [row for row in rows(sums) if row["hour"] == NOW]
-    assert len(listed) <= bounds.MOST_OWNERS + 1
+    assert len(listed) <= 5 + 1
 
 
 def test_a_disk_that_is_full_is_reported_and_costs_nothing_else(

@@ -182,9 +182,8 @@ IRREGULAR = {
 @pytest.mark.parametrize("name", IRREGULAR)
 def test_of_irregular_work_next_to_nothing_is_claimed(name: str) -> None:
     """30 s an hour at most."""
-    minutes = 60 if name in {"requests", "decoding"} else 20
-    all_reported = of_load(IRREGULAR[name], 60 * minutes)
-    assert claimed_seconds(all_reported) <= minutes / 2
+    all_reported = of_load(IRREGULAR[name], 20 * 60)
+    assert claimed_seconds(all_reported) <= 10
     assert all_reported[-1].reading.reason in {NoPulse.IRREGULAR, NoPulse.TOO_SHORT}
 
 

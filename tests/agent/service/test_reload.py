@@ -83,7 +83,7 @@ def test_a_setting_takes_effect_while_the_agent_runs(case: str, tmp_path: Path) 
     effect = EFFECTS[case]
     pattern, seconds = effect["sign"], effect["seconds"]
     (tmp_path / "config.toml").write_text(effect["config"])
-    bench = simulated(effect["machine"]).run(8)
+    bench = simulated(effect["machine"], gpus=1).run(8)
     assert not occurs(pattern)(bench), "not before"
     follow(bench, load(SECTIONS, tmp_path / "config.toml", {}))
     assert occurs(pattern)(bench.run(seconds % 60).skip(seconds - seconds % 60).run(2))
@@ -94,7 +94,7 @@ def test_a_setting_takes_effect_while_the_agent_runs(case: str, tmp_path: Path) 
 
 
 def test_what_is_ignored_goes_at_the_next_look_and_comes_back() -> None:
-    bench = simulated("dgx-1-v100:training").run(8)
+    bench = simulated("dgx-1-v100:idle").run(8)
     disk, nic = r'^dgx_disk_read_bytes_total\{device="md0"', r'^dgx_network_\w+\{device="eno1"'
     assert occurs(disk)(bench)
     assert occurs(nic)(bench)
