@@ -1,10 +1,12 @@
-"""Generated files that are committed equal the output of `build`."""
+"""Generated files that are committed equal the output of `build`; names once released stay."""
 
+import json
 import sys
 from functools import cache
 
 import pytest
 
+from agent.catalogue import EXPORTED
 from agent.cli.build import generated
 from agent.config.settings import Settings
 from tests.conftest import Committed
@@ -50,3 +52,27 @@ def test_without_the_library_of_boards_all_else_is_built(
 @pytest.mark.parametrize("name", COMMITTED)
 def test_is_fresh(name: str, committed: Committed) -> None:
     committed(ROOT / COMMITTED[name], built()[name])
+
+
+CONTRACT = ROOT / "tests/golden/contract.txt"
+"""Each metric that leaves the agent, with its labels. `tests/update` adds the new ones."""
+
+
+def test_every_metric_that_leaves_the_agent_keeps_its_name_and_labels(
+    request: pytest.FixtureRequest,
+) -> None:
+    known = set(CONTRACT.read_text().splitlines())
+    now = {" ".join((metric.name, *metric.labels)) for metric in EXPORTED}
+    if request.config.getoption("--update-golden"):
+        known |= now
+        CONTRACT.write_text("".join(f"{line}\n" for line in sorted(known)))
+    assert not now - known, f"{now - known} is new: tests/update adds it"
+    assert not known - now, f"{known - now} was released: delete its line only with its metric"
+
+
+STATUS = ["at", "headline", "groups", "findings", "paths", "jobs", "links", "absences", "events"]
+
+
+def test_the_status_keeps_its_keys() -> None:
+    schema = json.loads((ROOT / "exporters/status.schema.json").read_text())
+    assert set(STATUS) <= set(schema["$defs"]["Status"]["required"])

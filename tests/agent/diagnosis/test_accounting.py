@@ -1,9 +1,10 @@
-"""The account of seconds: nothing invented, nothing counted twice, whatever happens."""
+"""The account of seconds: nothing invented, nothing counted twice, whatever happens or fails."""
 
 import json
 import tomllib
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from agent.diagnosis.division import TimeSplit, divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.model import PAIRS, Reason
 from agent.sources import activity
+from agent.sources.agent_health import SOURCE_UP
 from exporters.snapshot_json import document
 from tests.support.machine_controls import cut_link, lose, restore, set_mig
 from tests.support.machines import AgentBench, Moment, played, simulated
@@ -216,3 +218,33 @@ def test_only_traffic_that_was_seen_is_remembered() -> None:
     bench = simulated("dgx-h100:held", gpus=1).run(20)
     accounts = bench.agent.diagnosis.accounts.values()
     assert {account.history.seen.nvlink_seen for account in accounts} == {False}
+
+
+PARTS = {"paths": "bandwidth", "_groups": "jobs", "_pulses": "pulse", "jobs": "jobs"}
+
+
+def broken(*_: object) -> Any:
+    raise ZeroDivisionError("odd")
+
+
+def up(bench: AgentBench) -> dict[str, float]:
+    wanted = ("bandwidth", "pulse", "diagnosis", "jobs")
+    return {name: bench.samples.value(SOURCE_UP, name) or 0.0 for name in wanted}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_fails_ends_no_job_and_costs_no_verdict(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = simulated("dgx-station-v100:training").run(20)
+    analysis = bench.agent._analysis
+    began = bench.agent.jobs.current.running[0].receipt.began
+    with monkeypatch.context() as patch:
+        patch.setattr(type(getattr(analysis, part)), "take", broken)
+        bench.run(3)
+        assert up(bench) == {name: float(name != PARTS[part]) for name in up(bench)}
+        assert len(bench.agent.poller.latest.verdicts) == 4
+    bench.run(3)
+    assert set(up(bench).values()) == {1.0}
+    assert [job.receipt.began for job in bench.agent.jobs.current.running] == [began]
+    assert bench.agent.jobs.current.ended == ()

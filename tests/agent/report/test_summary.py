@@ -1,10 +1,10 @@
-"""The sentences of a report, for readers who read no table."""
+"""The sentences of a report, for readers who read no table, and the goodput of its GPU-hours."""
 
 import pytest
 
 from agent.model import Cause, State
-from agent.report.gpu_time import GpuTime, ordered, summary
-from tests.agent.report.test_report import IDLE, REPORT, ROWS
+from agent.report.gpu_time import GpuTime, ordered, summary, together
+from tests.agent.report.test_report import BUSY, DISK, IDLE, REPORT, ROWS
 
 
 def test_a_report_begins_with_what_matters() -> None:
@@ -43,3 +43,20 @@ def test_the_span_before_is_compared_as_it_is_printed(before: float, told: str) 
     assert f"25 % of all ({told} in the same span before)" in " ".join(
         summary(REPORT._replace(before=before))
     )
+
+
+@pytest.mark.parametrize(
+    ("unassigned", "text"),
+    [
+        (True, "of 2.00 GPU-hours given, 1.00 worked, at 50 % of the tensor peak"),
+        (False, "of 4.00 GPU-hours given, 1.00 worked, at 50 % of the tensor peak"),
+    ],
+)
+def test_a_node_gave_the_hours_with_a_process(unassigned: bool, text: str) -> None:
+    seconds = {BUSY: 3600.0, DISK: 3600.0, IDLE: 7200.0}
+    row = GpuTime("n1", seconds, tensor=1800.0, unassigned=unassigned)
+    assert str(row.goodput) == text
+    assert str(row._replace(tensor=None).goodput) == text.partition(", at")[0]
+    assert str(together([row, row])).startswith("of 4" if unassigned else "of 8")
+    unknown = row._replace(tensor=None)
+    assert together([row, unknown, unknown]).of_peak == 0.5, "of the work with a known throughput"

@@ -1,4 +1,5 @@
-"""Counters of a GPU's sources: nothing lost, nothing invented, no spike."""
+"""Counters of a GPU's sources: nothing lost, nothing invented, no spike, and costly reads are rare
+while nothing happens."""
 
 from math import inf, nan
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from agent.simulator.loads import GpuLoad, GpuWork
 from agent.sources import activity, nvlink, pcie, process
 from tests.support.fake_gpus import NOT_FOUND, NOT_SUPPORTED, GpuBench
 from tests.support.machine_controls import start_process
-from tests.support.machines import simulated
+from tests.support.machines import AgentBench, simulated
 
 ALL_LINKS = 0xFFFFFFFF
 
@@ -185,3 +186,28 @@ def test_a_window_is_looked_at_while_data_moves_between_gpus(scenario: str, asks
     if asks:  # the second GPU spins for much of the time, the first one works
         worked, waited = (windows[labels] for labels in sorted(windows))
         assert waited < 0.7 * worked
+
+
+def readings(bench: AgentBench, metric: object, seconds: int) -> int:
+    """Return the number of times that the first GPU's value of a metric was read within so many
+    seconds."""
+    seen = set()
+    for _ in range(seconds):
+        bench.run(1)
+        point = bench.samples.point(metric, *min(bench.samples.all(metric)))  # type: ignore[arg-type]
+        assert point is not None
+        seen.add(point[0])
+    return len(seen)
+
+
+def test_an_idle_gpu_is_hardly_disturbed() -> None:
+    bench = simulated("dgx-h100:idle", gpus=2).run(12)
+    assert readings(bench, nvlink.TRANSMITTED, 20) <= 3
+    assert readings(bench, activity.ACTIVITY, 20) <= 5
+
+
+def test_nvlink_is_read_each_second_as_soon_as_it_fills() -> None:
+    bench = simulated("dgx-h100:training", gpus=2).run(23)
+    bench.machine.set_scenario("nvlink-saturated")
+    bench.run(4)
+    assert readings(bench, nvlink.TRANSMITTED, 5) == 5

@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from agent.hardware.files import RealFiles
+from agent.hardware.host import Host
 from agent.model import Reason
-from agent.sources import chassis, disk, host, network
-from tests.support.fake_host import HostBench, reasons, shortly, values
+from agent.polling.reads import ReadCosts, ReadOutput, perform
+from agent.replay.masks import untaped
+from agent.sources import chassis, disk, host, infiniband, network
+from agent.sources.context import HostOptions
+from tests.support.fake_host import FakePsutil, HostBench, reasons, shortly, values
+from tests.support.frozen_clock import FrozenClock
+from tests.support.machines import simulated
 
 CASES = tomllib.loads(Path(__file__).with_name("host_files.toml").read_text(encoding="utf-8"))
 SOURCES = {"chassis": chassis, "disk": disk, "host": host, "network": network}
@@ -67,3 +74,70 @@ def test_what_the_kernel_makes_up_is_no_nic(bench: HostBench) -> None:
     assert set(shortly(bench.read(network, "speeds"))) == {("eth0",)}
     counters = bench.read(network, "counters")
     assert {sample.labels for sample in counters.samples} == {("eth0",)}
+
+
+def folder(root: Path, path: str, **files: str) -> None:
+    (root / path).mkdir(parents=True)
+    for name, text in files.items():
+        (root / path / name).write_text(text)
+
+
+def test_a_virtual_function_is_no_nic_and_no_port_of_the_host(tmp_path: Path) -> None:
+    """It goes with its pod: its port was reported as down."""
+    for name, virtual in (("eth0", False), ("eth0v3", True)):
+        folder(tmp_path, f"sys/class/net/{name}/device" + "/physfn" * virtual)
+    for name, virtual in (("mlx5_0", False), ("mlx5_9", True)):
+        folder(tmp_path, f"sys/class/infiniband/{name}/ports/1", state="1: DOWN")
+        folder(tmp_path, f"sys/class/infiniband/{name}/device" + "/physfn" * virtual)
+    files = RealFiles(tmp_path)
+    assert network.nics(files, ["eth0", "eth0v3"], HostOptions()) == ["eth0"]
+    ports = infiniband.InfinibandPorts(files)
+    assert [port for port, _ in ports._at(ReadOutput(0.0), infiniband.PORT_UP)] == [("mlx5_0", "1")]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "counted"),
+    [("nvme0n1", "7814037168", "nvme0n1"), ("cciss!c0d0", "585871964", "cciss/c0d0"),
+     ("sr0", "0", ""), ("nbd0", "0", "")],
+)  # fmt: skip
+def test_disks_are_what_can_hold_data(tmp_path: Path, name: str, size: str, counted: str) -> None:
+    folder(tmp_path, f"sys/block/{name}", size=size)
+    host = Host(RealFiles(tmp_path), FakePsutil({counted or name: (512, 0, 8)}))
+    read = next(iter(disk.reads(host, HostOptions())))
+    reading, _ = perform(read, FrozenClock(), ReadCosts())
+    assert {labels for metric, labels, _ in reading.samples} == ({(name,)} if counted else set())
+
+
+KNOWN = {"sda": False, "sdb": True, "nvme0n1": False, "nvme1n1": True}
+
+
+def test_every_disk_that_udisks_has_read_is_reported(bench: HostBench) -> None:
+    for name in (*KNOWN, "sdc"):
+        bench.disk(name)
+    bench.write(disk.SMART, Path(__file__).with_name("udisks.json").read_text())
+    reading = bench.read(disk, "smart")
+    assert {name: failing for (_, name, _), failing in values(reading).items()} == KNOWN
+    unread = {(disk.FAULT.name, "sdc", "smart"): Reason.UNSUPPORTED}
+    assert reasons(reading.absences) == unread
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("", Reason.MISSING), ("{}", Reason.FAILED), ("half", Reason.FAILED), ("[1]", Reason.FAILED)],
+)
+def test_without_an_answer_it_is_absent(bench: HostBench, text: str, reason: Reason) -> None:
+    bench.disk("sda")
+    bench.write(disk.SMART, text)
+    assert set(reasons(bench.read(disk, "smart").absences).values()) == {reason}
+
+
+def test_a_disk_that_smart_calls_failing_is_a_fault() -> None:
+    bench = simulated("gtx-1080:disk-smart").run(2)
+    shown = bench.samples.where(disk.FAULT, kind="smart")
+    name = bench.machine.devices.disks[0].name
+    assert {which for (which, _), failing in shown.items() if failing} == {name}
+    assert len(shown) == len(bench.machine.devices.disks)
+
+
+def test_serial_numbers_of_disks_are_on_no_tape() -> None:
+    assert untaped(disk.SMART)
