@@ -42,9 +42,11 @@ def ranges(indices: Iterable[int]) -> str:
 
 
 def gpus_named(indices: Iterable[int]) -> str:
-    """Return GPU indices with a noun, for example `GPU 3` or `GPUs 0-3,5`."""
-    listed = {*indices}
-    return f"{'GPUs' if len(listed) > 1 else 'GPU'} {ranges(listed)}"
+    """Return GPU indices with a noun, for example `GPU 3` or `GPUs 1-3 and 5`."""
+    runs = consecutive({*indices})
+    parts = [p for r in runs for p in ([f"{r[0]}-{r[-1]}"] if len(r) > 2 else map(str, r))]
+    names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"GPU {names}" if names.isdecimal() else f"GPUs {names}"
 
 
 @lru_cache(maxsize=4096)

@@ -82,7 +82,7 @@ class StatusBoard:
         """Record a tick."""
         self.snapshot, self._status, self._json = snapshot, None, b""
         self.history.take(snapshot)
-        self._ends.take(self.source.samples)
+        self._ends.take(self.source.samples, self.source.system())
 
     @property
     def tick(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from agent.diagnosis.advice import SUMMARIES
+from agent.faults.findings import of_gpus
 from agent.faults.watch import FaultEvent
 from agent.jobs.job import Receipt, WatchedJobs
 from agent.model import Snapshot
@@ -62,7 +63,7 @@ def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventS
         since=None if first.since is None else began(snapshot, at - first.since),
         until=None if first.until is None else began(snapshot, at - first.until),
         level=LEVEL[first.severity],
-        text=f"{gpus_named(gpus)}: {text}" if gpus else text,
+        text=f"{gpus_named(gpus)}: {of_gpus(text, gpus)}" if gpus else text,
     )
 
 

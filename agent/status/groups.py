@@ -6,7 +6,7 @@ from statistics import fmean
 from agent.diagnosis.advice import SUMMARIES, of_each, severity
 from agent.jobs.job import percent
 from agent.model import Cause, Pair, Snapshot, State
-from agent.ranges import consecutive
+from agent.ranges import gpus_named
 from agent.status.gpus import Judged, costs, reasons, slowed
 from agent.status.jobs import culprit_name
 from agent.status.model import GpuGroup, Level, Why
@@ -68,7 +68,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
         why += [f"GPU {gpu.number} {one.text}" for one in slowed(gpu)]
     jobs = {gpu.job.receipt.id if gpu.job else None for gpu in gpus}
     return GpuGroup(
-        name=listed([gpu.number for gpu in gpus]),
+        name=gpus_named(gpu.number for gpu in gpus),
         gpus=tuple(gpu.number for gpu in gpus),
         level=level_of(pair, gpus, full=full),
         state=pair[0] if pair else None,
@@ -156,11 +156,3 @@ def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
 def _for(gpus: Sequence[Judged]) -> str:
     seconds = max(gpu.seconds for gpu in gpus)
     return f" for {duration(seconds)}" if seconds >= SOON else ""
-
-
-def listed(indices: Sequence[int]) -> str:
-    """Return GPU indices with a noun, for example `GPU 3` or `GPUs 1-3 and 5`."""
-    runs = consecutive(indices)
-    parts = [p for r in runs for p in ([f"{r[0]}-{r[-1]}"] if len(r) > 2 else map(str, r))]
-    names = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-    return f"{'GPUs' if len(indices) > 1 else 'GPU'} {names}"

@@ -11,9 +11,10 @@ from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import LATE_READ_SECONDS, AlertState
 from agent.jobs.job import percent
 from agent.model import Reason, Severity, State
+from agent.ranges import gpus_named
 from agent.status.findings import is_fault, not_good
 from agent.status.gpus import Judged, SeenTick
-from agent.status.groups import Members, group_text, grouped, level_of, listed
+from agent.status.groups import Members, group_text, grouped, level_of
 from agent.status.model import AlertStatus, HeadlineClause, Level
 from agent.status.source import silence
 from agent.status.words import (
@@ -116,10 +117,11 @@ def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
 
 def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
     left = len(facts.gpus) - len(lost)
-    answer = f"{left} of {len(facts.gpus)} answer" if left else "none answers"
+    number = f"{left} of {len(facts.gpus)}" if left else "none"
+    respond = "respond" if left > 1 else "responds"
     stood = max(gpu.seconds for gpu in lost)
     so_long = f" for {duration(stood)}" if stood >= SOON else ""
-    text = f"{listed([gpu.number for gpu in lost])} lost{so_long}, {answer}"
+    text = f"{gpus_named(gpu.number for gpu in lost)} lost{so_long}, {number} {respond}"
     found = _clause(facts, OF_LOST, "gpus_missing", text, stood)
     return replace(found, gpus=tuple(gpu.number for gpu in lost))
 
@@ -195,7 +197,7 @@ def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
     their number, for example `8 GPUs`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
-    return listed([gpu.number for gpu in gpus])
+    return gpus_named(gpu.number for gpu in gpus)
 
 
 def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:

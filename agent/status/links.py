@@ -34,7 +34,7 @@ class FarEnds:
     _links: list["Link"] = field(default_factory=list)
     _made_of: object = None
 
-    def take(self, samples: SampleStore) -> None:
+    def take(self, samples: SampleStore, spec: SystemSpec | None) -> None:
         found = [labels for labels, _ in samples.fresh(nvlink.LINK_INFO)]
         by_address = {
             where: int(labels["gpu"])
@@ -47,6 +47,19 @@ class FarEnds:
                 self.ends[index, uuid, link] = None
             elif remote == "gpu" and peer is not None:  # a VM may see addresses of its host
                 self.ends[index, uuid, link] = peer
+        graph = spec.nvlink_graph if spec and found else None
+        self._join(samples, graph.pairs if graph else ())
+
+    def _join(self, samples: SampleStore, pairs: Sequence[tuple[int, int, int]]) -> None:
+        """Add the links that were already down at agent startup. Without switches, they connect two
+        GPUs if only these two have such links."""
+        unknown: defaultdict[int, list[Labels]] = defaultdict(list)
+        for labels, up in samples.all(nvlink.LINK_UP).items() if pairs else ():
+            if not up and labels not in self.ends:
+                unknown[int(labels[0])].append(labels)
+        if len(unknown) == 2 and len({*map(len, unknown.values())}) == 1:
+            (one, its), (other, others) = unknown.items()
+            self.ends |= dict.fromkeys(its, other) | dict.fromkeys(others, one)
 
     def links(
         self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
@@ -110,12 +123,16 @@ def nvlink_graph(
     return NvlinkGraph(
         kind=kind,
         expected=tuple((int(a), int(b), int(n)) for a, b, n in drawn.pairs) if drawn else (),
-        text=_caption(kind, edges),
+        text=_caption(kind, edges, spec),
     ), tuple(edges)
 
 
-def _caption(kind: str, edges: Sequence[LinkStatus]) -> str:
+def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) -> str:
+    """Return the number of links that are up, and the number of all links, including those of GPUs
+    that are lost."""
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
+    if spec and kind == "switch":
+        all_of = max(all_of, spec.gpus * (spec.nvlink_links or 0))
     words = TITLES.get(kind, ""), f"{up} of {all_of} links up" if edges else ""
     return ", ".join(filter(None, words))
 

@@ -170,9 +170,9 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
         value = finding.names[0] if finding.names else f"{finding.figures[0].value:.0f}"
         given["word"] = fault.words.get(value, f"code {value}")
     sentence = _sentence(fault.sentence, finding.names, given)
-    if finding.gpu:
-        sentence = of_gpus(sentence, [finding.gpu.index])
-    return f"GPU {finding.gpu.index}: {sentence}" if named and finding.gpu else sentence
+    if not named or finding.gpu is None:
+        return sentence
+    return f"GPU {finding.gpu.index}: {of_gpus(sentence, [finding.gpu.index])}"
 
 
 CALLS = {

@@ -35,7 +35,7 @@ def test_what_is_hidden_is_folded_under_its_cause(page: Page, served: Serve) -> 
         "GPU 3: XID 79, the GPU has fallen off the bus"
     ]
     assert page.all("#headline details li", "data-level") == ["critical"]
-    assert words(page, "[data-gpu='3'] .faults li") == ["lost: 7 of 8 answer"]
+    assert words(page, "[data-gpu='3'] .faults li") == ["lost: 7 of 8 respond"]
 
 
 def test_levels_and_states_are_those_of_the_status(page: Page, served: Serve) -> None:
@@ -86,7 +86,7 @@ def test_a_gpus_evidence_is_all_that_is_known_of_it(page: Page, served: Serve) -
     page.until(lambda p: p.run(OPEN), "the evidence opens")
     assert words(page, "#evidence .lead")[0].startswith("lost since ")
     assert words(page, "#evidence .problems > li > div > .words") == [
-        "GPU 3 is lost: 7 of 8 answer"
+        "GPU 3 is lost: 7 of 8 respond"
     ]
     gpu = status["gpus"][2]
     page.run(f"location.hash = '#gpu={gpu['uuid']}'")

@@ -137,7 +137,7 @@ def test_a_finding_that_the_headline_shows_is_reported_once() -> None:
 def test_what_is_wrong_is_listed() -> None:
     shown = lines("dgx-station-v100:gpu-lost", seconds=10)
     first, second = [place + 1 for place, line in enumerate(shown) if not line][:2]
-    assert shown[first].startswith("GPU 2 lost, 3 of 4 answer")
+    assert shown[first].startswith("GPU 2 lost, 3 of 4 respond")
     assert [line for line in shown if line.split()[:2] == ["2", "lost"]]
     said = " ".join(" ".join(shown[first:second]).split())
     missing = "pages on-call immediately) would fire in 50 s; more: RUNBOOK.md#dgxgpumissing"

@@ -129,11 +129,14 @@ def test_a_fault_of_the_fabric_marks_nvlink_everywhere() -> None:
         assert sum(link.load is LinkLoad.ERRING for link in status.links) == count
 
 
-@pytest.mark.parametrize("name", ["dgx-station-v100", "dgx-1-v100"])
-def test_both_ends_of_a_link_are_one_fault(name: str) -> None:
-    machine = shown(f"{name}:training").run(5)
+@pytest.mark.parametrize(
+    ("name", "first"), [("dgx-station-v100", "nvlink-down"), ("dgx-1-v100", "training")]
+)
+def test_both_ends_of_a_link_are_one_fault(name: str, first: str) -> None:
+    machine = shown(f"{name}:{first}").run(5)
     machine.bench.machine.set_scenario("training+nvlink-down")
     status = machine.skip(65).status
+    assert sum(link.load is LinkLoad.DOWN for link in status.links) == 1
     near, far = (one for one in status.findings if one.kind == "links_down")
     assert (near.hidden_by, far.hidden_by) == (None, near.id)
     (clause,) = (one for one in status.headline if one.level is Level.CRITICAL)
@@ -154,6 +157,15 @@ def test_two_links_of_a_gpu_are_one_fault_with_three_ends() -> None:
     assert [one.hidden_by for one in ends] == 2 * [hub.id]
 
 
+def test_two_gpus_that_need_a_reset_are_one_fault() -> None:
+    machine = shown("dgx-h100:training+recovery-reset", gpus=3)
+    machine.bench.machine.gpus[2].health.recovery = 1
+    status = machine.run(20).status
+    text = "GPUs 0 and 2: the driver requests a reset (`nvidia-smi --gpu-reset -i 0,2`)"
+    assert [one.text for one in status.findings if one.kind == "recovery_needed"] == [text]
+    assert text in [event.text for event in status.events]
+
+
 def test_a_warning_comes_before_work_that_is_only_worth_a_note() -> None:
     status = shown("dgx-a100:exposed-communication+nvlink-down+rows-pending", gpus=2).run(60).status
     levels = [clause.level for clause in status.headline]
@@ -170,6 +182,8 @@ def test_a_job_loses_the_time_of_its_lost_gpu() -> None:
     machine = shown("dgx-h100:training", gpus=2).run(30)
     machine.bench.machine.set_scenario("gpu-lost")
     before = machine.run(10).status.jobs[0]
-    (job,) = machine.run(60).status.jobs
+    status = machine.run(60).status
+    (job,), graph = status.jobs, status.graph
+    assert graph.text == "through NVSwitch, 126 of 144 links up"
     assert job.lost_gpu_seconds - before.lost_gpu_seconds >= 55
     assert re.search(r"; lost \S+ \(a GPU lost \d+ % of all", job.hours), job
