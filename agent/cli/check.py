@@ -84,7 +84,7 @@ def without_answer(why: str, seconds: float) -> Answer:
     else:
         severity, kind, alert = Level.CRITICAL, "no_answer", "DgxAgentBlind"
         sentence = (
-            f"this machine did not answer within {seconds:g} s: its driver or its kernel hangs"
+            f"this machine did not respond within {seconds:g} s: its driver or its kernel hangs"
         )
         do = "Drain the node, see `dmesg`, and reboot it."
     finding = {"severity": severity.value, "kind": kind, "sentence": sentence, "alert": alert}

@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         notes.append("stopped early, the recording so far is kept")
     if recorder.full:
-        notes.append("the tape is full, later answers are left out")
+        notes.append("the tape is full, later readings are left out")
     recorder.write(arguments.file)
     for sentence in notes:  # printed last, because printing fails if the terminal is closed
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)

@@ -91,9 +91,9 @@ def condition_of(agent: Agent) -> str:
         return f"No GPU is monitored: {inventory.why_not}."
     of = f" of {system.title}" if system else ""
     if inventory.lost:
-        return f"{inventory.answering} of {len(inventory.gpus)} GPUs{of} answer."
+        return f"{inventory.answering} of {len(inventory.gpus)} GPUs{of} respond."
     number = "1 GPU" if inventory.answering == 1 else f"{inventory.answering} GPUs"
-    return f"Watching {number}{of}."
+    return f"Monitoring {number}{of}."
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class TapeEnd:
     def __call__(self, _: Snapshot) -> None:
         if not self.said and self.ended():
             self.said = True
-            means = "its last answers stay in use"
+            means = "its last values stay in use"
             log.warning(LogEvent("tape_ended", means=means))
 
 

@@ -50,11 +50,11 @@ class RunningAgent:
                     if name == "status":
                         yield msgspec.json.decode(content, type=Status)
             except (OSError, http.client.HTTPException) as error:
-                raise NoAnswer(f"{self.place} does not answer any more: {error}") from error
+                raise NoAnswer(f"{self.place} no longer responds: {error}") from error
             except Exception as error:  # the response can be anything
-                why = f"does not answer as an agent of version {__version__} does: {error!r}"
+                why = f"does not respond as an agent of version {__version__} does: {error!r}"
                 raise NoAnswer(f"{self.place} {why}") from error
-        raise NoAnswer(f"{self.place} does not answer any more: it has ended the stream")
+        raise NoAnswer(f"{self.place} no longer responds: it has ended the stream")
 
     def snapshot(self) -> dict[str, Any]:
         """Return all values of `/api/v1/snapshot`. Raise NoAnswer if there is no response."""

@@ -128,7 +128,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
             say(f"{package} is not installed (apt install {package}): {without}")
     if machine is None and not nodes and not driver_answers():
         machine = FALLBACK
-        say(f"no NVIDIA GPU answers here: watching a simulated {FALLBACK} instead")
+        say(f"no NVIDIA GPU responds here: monitoring a simulated {FALLBACK} instead")
     speed = arguments.simulate_speed
     if machine is None and not nodes and speed != 1.0:
         raise ConfigError("--simulate-speed needs --simulate or --fleet: real time has one speed")

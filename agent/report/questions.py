@@ -195,7 +195,7 @@ def now_and_price(agent: str) -> tuple[float, Price]:
         currency = str(host.get(CURRENCY.name, [{"currency": ""}])[0]["currency"])
         return float(snapshot["timestamp"]), Price(prices, currency)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise NoAnswer(f"{place(agent)} does not answer as an agent does: {error!r}") from error
+        raise NoAnswer(f"{place(agent)} does not respond as an agent does: {error!r}") from error
 
 
 def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | None:
@@ -223,7 +223,7 @@ def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | 
                 sums = GpuTime(name, parts, row["joules"], about, tensor=tensor)
                 found.append(sums._replace(unassigned=by == "node"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
+        raise NoAnswer(f"{place(url)} does not respond as an agent does: {error!r}") from error
     if not (rows := _merged(found)):
         return None
     asked = len(gpus) * (now - first)
@@ -250,7 +250,7 @@ def from_agent(url: str, now: float, by: str, job: str) -> Report:
         begun = (datetime.fromisoformat(one["began"]).timestamp() for one in chosen)
         begin = min(begun, default=now)
     except (KeyError, TypeError, ValueError) as error:
-        raise NoAnswer(f"{place(url)} does not answer as an agent does: {error!r}") from error
+        raise NoAnswer(f"{place(url)} does not respond as an agent does: {error!r}") from error
     return Report(by, begin, now, None, "the jobs that one agent remembers", Price(), rows)
 
 

@@ -62,8 +62,9 @@ def _broken(facts: SeenTick, most: int) -> Iterator[HeadlineClause]:
     lost = [gpu for gpu in facts.gpus if gpu.lost]
     if lost:
         yield _lost(facts, lost)
-        return
-    faults = [one for one in facts.findings if is_fault(one) and not one.hidden_by]
+        most -= 1
+    open_ones = [one for one in facts.findings if is_fault(one) and not one.hidden_by]
+    faults = [one for one in open_ones if not lost or one.kind not in OF_LOST]
     for first in sorted(faults, key=lambda one: one.kind in UNSEEN)[:most]:
         yield HeadlineClause(
             level=first.level,

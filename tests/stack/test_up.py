@@ -72,7 +72,7 @@ def test_all_is_ready_when_the_addresses_are_printed(up: Running) -> None:
     for name, path in READY.items():
         assert get(found[name] + path)
     if not Path("/dev/nvidiactl").exists():
-        assert "no NVIDIA GPU answers here: watching a simulated dgx-h100" in up.said[0]
+        assert "no NVIDIA GPU responds here: monitoring a simulated dgx-h100" in up.said[0]
 
 
 def test_a_taken_port_is_reported_and_another_one_is_used(up: Running) -> None:

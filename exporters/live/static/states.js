@@ -1,6 +1,6 @@
 // States of a GPU as `state/cause`: their order, their words, and how each is drawn in a strip.
 
-/** A second in which the GPU did not answer. */
+/** A second in which the GPU was lost. */
 export const LOST = "lost/none";
 
 let places = new Map(); // state/cause -> its place in the agent's order, work last

@@ -45,7 +45,7 @@ def test_a_look_that_cannot_begin_is_one_that_broke(monkeypatch: pytest.MonkeyPa
 def test_only_a_look_without_an_end_is_critical() -> None:
     late, broken = without_answer("", 8.5), without_answer("OSError: {} \x1b[2J", 8.5)
     assert late["text"] == (
-        "critical: this machine did not answer within 8.5 s: its driver or its kernel hangs\n"
+        "critical: this machine did not respond within 8.5 s: its driver or its kernel hangs\n"
         "  Drain the node, see `dmesg`, and reboot it. (DgxAgentBlind)"
     )
     assert broken["text"] == (

@@ -59,7 +59,7 @@ def test_the_running_agent_is_asked() -> None:
         lines = list(page(StatusView(agent.first), 80))
         assert any(line.startswith("4 GPUs starved by disk") for line in lines)
         assert max(map(len, lines)) <= 80
-        with pytest.raises(NoAnswer, match="does not answer any more"):
+        with pytest.raises(NoAnswer, match="no longer responds"):
             list(agent.statuses())
 
 
@@ -87,8 +87,8 @@ def test_who_does_not_answer_is_named() -> None:
 @pytest.mark.parametrize(
     ("events", "why"),
     [
-        ([event("status", b"{}")], "does not answer as an agent of version"),
-        ([event("status", b"{")], "does not answer as an agent of version"),
+        ([event("status", b"{}")], "does not respond as an agent of version"),
+        ([event("status", b"{")], "does not respond as an agent of version"),
     ],
 )
 def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: str) -> None:

@@ -121,7 +121,7 @@ def test_the_first_tick_makes_ready_and_each_tick_is_a_beat(
     bench.run(4)
     assert receiver.lines() == [
         *("WATCHDOG=1", "READY=1", "STATUS=Waiting for the first readings of nvml, host."),
-        *("WATCHDOG=1", "STATUS=Watching 8 GPUs of NVIDIA DGX H100."),
+        *("WATCHDOG=1", "STATUS=Monitoring 8 GPUs of NVIDIA DGX H100."),
         *("WATCHDOG=1", "WATCHDOG=1"),
     ]
 
@@ -132,7 +132,7 @@ def test_without_a_watchdog_only_news_are_sent(receiver: NotifyReceiver, address
     bench.agent.poller.listeners.append(notifier)
     bench.run(30)
     assert receiver.lines()[0] == "READY=1"
-    assert receiver.lines()[-1] == "STATUS=7 of 8 GPUs of NVIDIA DGX-1 (Tesla V100) answer."
+    assert receiver.lines()[-1] == "STATUS=7 of 8 GPUs of NVIDIA DGX-1 (Tesla V100) respond."
     assert len(receiver.lines()) == 4, "each state once"
 
 

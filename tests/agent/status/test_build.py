@@ -172,6 +172,13 @@ def test_a_warning_comes_before_work_that_is_only_worth_a_note() -> None:
     assert levels == [Level.CRITICAL, Level.WARNING, Level.INFO]
 
 
+def test_a_lost_gpu_comes_first_and_leaves_room_for_a_warning_before_a_note() -> None:
+    status = shown("dgx-1-v100:exposed-communication+gpu-lost+pages-pending").run(60).status
+    kinds = {one.id: one.kind for one in status.findings}
+    told = [[kinds[name] for name in clause.findings] for clause in status.headline]
+    assert told == [["gpu_lost"], ["pages_pending"], []]
+
+
 def test_counters_of_a_link_that_is_down_say_so() -> None:
     status = shown("dgx-a100:training+nvlink-down", gpus=2).run(5).skip(65).status
     texts = {one.text for one in status.absences if one.metric.startswith("dgx_nvlink_link_")}
