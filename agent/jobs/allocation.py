@@ -1,5 +1,5 @@
-"""Allocation of GPUs to jobs, whether the jobs use the GPUs or not, based on the environment of
-Slurm jobs, Slurm commands, and the kubelet. Pure functions.
+"""Allocation of GPUs to jobs, whether the jobs use the GPUs or not, based on Slurm commands and the
+kubelet. Pure functions.
 
 Three numbers identify a GPU, and all of them may differ: the NVML index (in PCI address order), the
 minor number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each
@@ -26,19 +26,14 @@ BRACKETS = re.compile(r"\[([^\]]*)\]")
 
 
 class Allocation(NamedTuple):
-    """A job and the UUIDs of its allocated GPUs. `sluid` names the job's cgroup since Slurm 26.05.
-    `claimed` is true if the only evidence is the job's environment, which users can change."""
+    """A job and the UUIDs of its allocated GPUs. `sluid` names its cgroup since Slurm 26.05."""
 
     labels: JobLabels
     gpus: frozenset[str]
     sluid: str = ""
-    claimed: bool = False
 
 
-NO_SCHEDULER = Absent(
-    Reason.MISSING,
-    "no control group of Slurm is here, no kubelet answers, and allocation.slurm is off",
-)
+NO_SCHEDULER = Absent(Reason.MISSING, "no kubelet answers, and allocation.slurm is off")
 
 
 class Given(NamedTuple):
@@ -280,7 +275,7 @@ def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
         names = [one[-3:] for one in alike]  # namespace, pod, container
         return JobLabels(*labels[:-3], *names[0]) if len(alike) == 1 else labels
-    for known, _, sluid, _ in given:
+    for known, _, sluid in given:
         if known.runtime == labels.runtime and labels.job_id in (known.job_id, sluid):
             return JobLabels(*(one or own for one, own in zip(known, labels, strict=True)))
     return labels

@@ -156,7 +156,7 @@ class Workload:
             out.add(JOB_PIDS, 1, *gpu, *labels)
         if named:
             jobs = dict.fromkeys(labels[1:-1] for labels in found)
-            more = [one.labels for one in given if not one.claimed or not found]
+            more = (one.labels for one in given)
             jobs.update((one, None) for one in more if not _is_among(one, jobs))
             for names in list(jobs)[:MOST_JOBS]:
                 out.add(JOB_INFO, 1, *gpu, *names)

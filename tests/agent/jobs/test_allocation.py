@@ -1,10 +1,9 @@
-"""Allocation of GPUs to jobs, from trees of cgroups, Slurm's output and the kubelet's socket.
+"""Allocation of GPUs to jobs, from Slurm's output and the kubelet's socket.
 
 The order of the made-up machine is awkward on purpose: NVML's index, the minor number and Slurm's
 place are three different numbers of each GPU.
 """
 
-import errno
 import tomllib
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -39,7 +38,6 @@ NodeName=node[01-03],login Name=gpu Type=h100 File=/dev/nvidia[1-2]  # then the 
 Name=gpu File=/dev/nvidia0
 Name=nic File=/dev/mlx5_0
 """
-V2 = "/sys/fs/cgroup/system.slice/slurmstepd.scope"
 SLUID = "s5K1KKYAYG5D00"
 SHOWN = (
     "JobId=41 JobName=a ArrayJobId=40 ArrayTaskId=1 UserId=eve(1001) GroupId=x(1) Account=bio "
@@ -104,50 +102,6 @@ def test_without_a_scheduler_no_gpus_are_allocated(tmp_path: Path) -> None:
     assert (reading.samples, [one.reason for one in reading.absences]) == ((), [Reason.MISSING])
 
 
-def version_2(tree: AllocationTree, job: int, pid: int, gpus: str) -> None:
-    tree.start(pid)
-    shown = f"PATH=/bin\0SLURM_JOB_ID={job}\0SLURM_JOB_ACCOUNT=bio\0{gpus}\0"
-    tree.write(f"/proc/{pid}/environ", shown)
-    tree.write(f"{V2}/job_{job}/step_0/user/task_0/cgroup.procs", f"{pid}\n")
-
-
-def test_version_2_is_read_from_the_environment_in_slurms_order(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path)
-    tree.write("/etc/slurm/gres.conf", GRES)
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=1-2")  # minors 2 and 0
-    version_2(tree, 8, 200, "")  # a job that asked for none
-    assert tree.allocated() == {"0": 1, "1": 1, "2": 0}
-    assert tree.shown() == [("0", "7", "ada", ""), ("1", "7", "ada", "")]
-
-
-@pytest.mark.parametrize(
-    ("shown", "given"), [("SLURM_STEP_GPUS=1", ["2"]), ("SLURM_SHARDS_ON_NODE=3", [])]
-)
-def test_a_step_and_shards_leave_the_rest_of_the_job_unknown(
-    tmp_path: Path, shown: str, given: list[str]
-) -> None:
-    tree = AllocationTree(tmp_path)
-    version_2(tree, 7, 100, shown)
-    reading = tree.look()
-    assert [(labels[0], value) for _, labels, value in reading.samples] == [(g, 1) for g in given]
-    assert {a.reason for a in reading.absences} == {Reason.UNKNOWN}
-    assert len(reading.absences) == 3 - len(given)
-
-
-def test_a_job_whose_environment_is_hidden_hides_what_it_has(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path)
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=0")  # without gres.conf ascending minors
-    version_2(tree, 8, 200, "SLURM_JOB_GPUS=1")
-    tree.tree.errors["/proc/200/environ"] = errno.EACCES
-    reading = tree.look()
-    assert [labels[0] for _, labels, _ in reading.samples] == ["1"]
-    assert {(a.labels[0], a.reason) for a in reading.absences} == {
-        ("0", Reason.DENIED),
-        ("2", Reason.DENIED),
-    }
-    assert all("8" not in absence.detail for absence in reading.absences), "nor its number"
-
-
 def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
     tree = AllocationTree(tmp_path, slurm=True)
     tree.write("/etc/slurm/gres.conf", GRES)
@@ -162,13 +116,6 @@ def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
     assert set(tree.allocated().values()) == {0}
 
 
-def test_slurm_that_does_not_answer_leaves_what_cgroups_show(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path, slurm=True)
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=2")
-    tree.answers.jobs = OSError("squeue fails")
-    assert tree.allocated() == {"0": 1, "1": 0, "2": 0}
-
-
 def test_a_job_that_is_not_described_may_have_any_gpu(tmp_path: Path) -> None:
     tree = AllocationTree(tmp_path, slurm=True)
     tree.write("/etc/slurm/gres.conf", GRES)
@@ -179,38 +126,26 @@ def test_a_job_that_is_not_described_may_have_any_gpu(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_number_is_a_job_of_slurm(tmp_path: Path) -> None:
-    """Slurm 26.05 names it by an id of its own, with which no environment can agree: anyone may set
-    the number, partition and account of another user's job."""
+    """Slurm 26.05 names it by an id of its own, which scontrol says of the job."""
     tree = AllocationTree(tmp_path, slurm=True)
     tree.start(100)
-    tree.write("/proc/100/environ", "SLURM_JOB_ID=41\0SLURM_JOB_GPUS=1\0SLURM_JOB_ACCOUNT=nlp\0")
     tree.write("/proc/100/cgroup", f"0::/system.slice/slurmstepd.scope/{SLUID}/step_0/user\n")
-    tree.write(f"{V2}/{SLUID}/step_0/user/task_0/cgroup.procs", "100\n")
     tree.answers.jobs = OSError("squeue fails")
-    assert tree.allocated() == {"0": 0, "1": 0, "2": 1}
-    assert tree.shown() == [("2", SLUID, "ada", "")]
     tree.occupy(100, gpu=THIRD)
+    assert {one.reason for one in tree.look().absences} == {Reason.FAILED}
     assert tree.shown() == [("2", SLUID, "ada", "")]
     tree.answers.jobs = [SHOWN, f"JobId=42 SLUID={SLUID} UserId=ada Nodes=node02 GRES=gpu(IDX:1)"]
     assert tree.allocated() == {"0": 1, "1": 1, "2": 1}
     assert ("2", "42", "ada", "") in tree.shown()
 
 
-def test_what_a_job_alone_claims_stands_beside_no_other(tmp_path: Path) -> None:
-    """Its user can change the environment, and so say to have another user's GPU: then the time
-    there would be of neither."""
-    tree = AllocationTree(tmp_path)
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=0-2")
-    tree.start(200)
-    tree.write("/proc/200/cgroup", "0::/system.slice/slurmstepd.scope/job_8/step_0/user\n")
-    tree.occupy(200, gpu=OTHER)
-    tree.look()
-    assert [one[:2] for one in tree.shown()] == [("0", "7"), ("1", "8"), ("2", "7")]
+def on_one_gpu(place: int) -> str:
+    return f"JobId=7 UserId=ada Nodes=node02 GRES=gpu:1(IDX:{place})"
 
 
 def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path)
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=5")
+    tree = AllocationTree(tmp_path, slurm=True)
+    tree.answers.jobs = [on_one_gpu(5)]
     assert {a.reason for a in tree.look().absences} == {Reason.UNKNOWN}
 
 
@@ -253,10 +188,10 @@ def test_a_line_of_a_file_may_go_on_in_the_next() -> None:
 
 
 def test_the_file_of_slurmctld_goes_before_a_stale_one(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path)
+    tree = AllocationTree(tmp_path, slurm=True)
     tree.write("/etc/slurm/gres.conf", "Name=gpu File=/dev/nvidia[0-2]")
     tree.write("/run/slurm/conf/gres.conf", "Name=gpu File=/dev/nvidia[2,1,0]")
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=0")
+    tree.answers.jobs = [on_one_gpu(0)]
     assert tree.allocated() == {"0": 1, "1": 0, "2": 0}
 
 
@@ -267,20 +202,18 @@ def test_a_host_has_a_short_name_or_a_whole_one(host: str, nodes: str, found: bo
 
 @pytest.mark.parametrize("gres", CASES["orders"])
 def test_an_order_that_is_not_known_leaves_gpus_unknown(tmp_path: Path, gres: str) -> None:
-    tree = AllocationTree(tmp_path)
+    tree = AllocationTree(tmp_path, slurm=True)
     tree.write("/etc/slurm/gres.conf", gres)
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=1")
+    tree.answers.jobs = [on_one_gpu(1)]
     reading = tree.look()
     assert reading.samples == ()
     assert {one.reason for one in reading.absences} == {Reason.UNKNOWN}
 
 
-@pytest.mark.parametrize("slurm", [False, True])
-def test_parts_of_a_gpu_shift_the_places_of_others(tmp_path: Path, slurm: bool) -> None:
+def test_parts_of_a_gpu_shift_the_places_of_others(tmp_path: Path) -> None:
     """GPU 0 in three instances: IDX:2 is the third of them, and not GPU 2."""
-    tree = AllocationTree(tmp_path, slurm=slurm)
+    tree = AllocationTree(tmp_path, slurm=True)
     tree.gpu_processes.divide(GPU, ("MIG-1", "MIG-2", "MIG-3"))
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=2")
     tree.answers.jobs = ["JobId=7 UserId=ada Nodes=node02 GRES=gpu:1g.10gb:1(IDX:2)"]
     reading = tree.look()
     assert reading.samples == ()
@@ -288,10 +221,10 @@ def test_parts_of_a_gpu_shift_the_places_of_others(tmp_path: Path, slurm: bool) 
 
 
 def test_a_gpu_without_a_minor_number_shifts_the_places_of_others(tmp_path: Path) -> None:
-    tree = AllocationTree(tmp_path)
+    tree = AllocationTree(tmp_path, slurm=True)
     text = "GPU UUID: \t GPU-0\nDevice Minor: \t ?\n"
     tree.write("/proc/driver/nvidia/gpus/0000:00:00.0/information", text)
-    version_2(tree, 7, 100, "SLURM_JOB_GPUS=1")
+    tree.answers.jobs = [on_one_gpu(1)]
     assert {one.reason for one in tree.look().absences} == {Reason.UNKNOWN}
 
 
