@@ -1,7 +1,11 @@
 """Input errors, unexpected errors, and log events."""
 
+import logging
 import traceback
 from typing import NamedTuple
+
+log = logging.getLogger("agent")
+"""The logger of all events."""
 
 
 class BadInput(ValueError):

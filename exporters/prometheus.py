@@ -1,6 +1,5 @@
 """The snapshot in Prometheus text format and OpenMetrics, rendered once per tick and format."""
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from resource import RLIMIT_NOFILE, getrlimit
 from typing import NamedTuple
 
-from agent.errors import LogEvent, encodable
+from agent.errors import LogEvent, encodable, log
 from agent.limits.paths import PATH_LABELS
 from agent.metrics import declared_beside
 from agent.model import Kind, Sample, Snapshot
@@ -63,8 +62,6 @@ def negotiate(accept: str) -> Format:
     plain = max((q for name, _, q in weights(accept) if name in PLAIN_TYPES), default=0.0)
     return OPEN if open_metrics > 0 and open_metrics >= plain else PLAIN
 
-
-log = logging.getLogger(__name__)
 
 Labels = tuple[str, ...]
 ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})

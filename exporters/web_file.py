@@ -5,7 +5,6 @@ A separate thread monitors the files, so that a file system that hangs does not 
 the agent's shutdown.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,14 +15,12 @@ from msgspec import Meta, Struct
 
 from agent.config.configuration import ConfigError
 from agent.config.decoding import Mismatch, decode
-from agent.errors import BadInput, LogEvent
+from agent.errors import BadInput, LogEvent, log
 from agent.threads import in_time
 from exporters.access_control import require_bcrypt
 
 if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext, SSLObject
-
-log = logging.getLogger(__name__)
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
 """Bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters of hash. A

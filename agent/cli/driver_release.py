@@ -1,6 +1,5 @@
 """Releases the NVIDIA driver on request, and restarts the program if the driver remains in use."""
 
-import logging
 import os
 import sys
 import time
@@ -11,11 +10,9 @@ from pathlib import Path
 
 from agent.clock import Clock
 from agent.config.settings import Section
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.hardware.files import RealFiles, text_or_nothing
 from agent.model import Snapshot
-
-log = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 10.0
 """Time limit in seconds for releasing the driver. The event thread waits for at most 2 s, so a call

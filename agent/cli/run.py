@@ -22,7 +22,7 @@ from agent.config.reload import Reload
 from agent.config.settings import Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import HourlySums, state_folder
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.model import Snapshot
 from agent.polling.intervals import TICK
 from agent.ranges import is_loopback
@@ -36,8 +36,6 @@ from exporters.prometheus import Exposition
 from exporters.server import Server, serve
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
 from exporters.web_file import WebFile
-
-log = logging.getLogger(__name__)
 
 SETTLED_TICK = 10
 """Tick by which every read with the default interval has run."""

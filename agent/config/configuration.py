@@ -3,7 +3,6 @@
 Packages declare their own sections. `deploy/config.toml` is an example with comments.
 """
 
-import logging
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,10 +13,8 @@ import msgspec
 
 from agent.config.decoding import Mismatch, decode, fields_of, unknown
 from agent.config.settings import Section, Settings
-from agent.errors import BadInput, LogEvent
+from agent.errors import BadInput, LogEvent, log
 from agent.threads import in_time
-
-log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")

@@ -2,15 +2,12 @@
 OpenSSL, and the settings are read before that is decided."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from agent.config.settings import Configuration, Settings
-from agent.errors import BadInput, Failure, LogEvent
-
-log = logging.getLogger(__name__)
+from agent.errors import BadInput, Failure, LogEvent, log
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +51,7 @@ class Reload:
             self.follow(settings)
         except Exception as error:  # the agent continues with the previous settings
             why = str(error) if isinstance(error, BadInput) else str(Failure.of(error))
-            log.error(LogEvent("reload_failed", error=why))  # noqa: TRY400  (one line)
+            log.error(LogEvent("reload_failed", error=why))
             self.good = False
         else:
             self.good = True

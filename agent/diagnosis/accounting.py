@@ -1,6 +1,5 @@
 """The account of each GPU's time: seconds by state and cause."""
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from agent.diagnosis.inactive_share import doubts
 from agent.diagnosis.state_seconds import SecondsByState
 from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import LastTick, TickContext
-from agent.errors import Failure, LogEvent
+from agent.errors import Failure, LogEvent, log
 from agent.jobs.grouping import JobGroup
 from agent.limits.paths import PathAccounts
 from agent.metrics import declared_beside
@@ -45,8 +44,6 @@ from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
 from agent.sources import power
-
-log = logging.getLogger(__name__)
 
 _METRICS = declared_beside(__file__)
 STATE = _METRICS["dgx_gpu_state"]

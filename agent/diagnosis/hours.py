@@ -5,7 +5,6 @@ A disk may hang, so all disk access runs on a separate thread. Hours in the futu
 shown, because the clock may have been wrong earlier, or may be wrong now.
 """
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -20,12 +19,10 @@ from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
 from agent.diagnosis.gpu_shares import JOB_SHARE
 from agent.diagnosis.gpu_shares import KEY as SHARES
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.model import Snapshot
 from agent.polling import intervals
 from agent.sources import activity, workload
-
-log = logging.getLogger(__name__)
 
 Who = tuple[str, str, str, str]
 """Job, user, partition, and account, if `job.info` allows these names."""

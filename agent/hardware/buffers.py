@@ -1,14 +1,11 @@
 """The driver's sample buffers, which contain all samples taken between two reads."""
 
-import logging
 from struct import Struct
 from typing import NamedTuple
 
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.hardware.device import NvmlDevice
 from agent.model import Absent, Metric, Reason
-
-log = logging.getLogger(__name__)
 
 POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, every 20 ms, the last 2.4 s
 UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, every 200 ms, the last 14 s

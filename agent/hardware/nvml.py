@@ -5,7 +5,6 @@ is an object with the same functions, constants, and errors as pynvml.
 """
 
 import functools
-import logging
 import signal
 import subprocess
 import sys
@@ -17,11 +16,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.model import FINAL, Absent, Reason, checked
 from agent.ranges import ANY
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REASON_OF_CODE = {

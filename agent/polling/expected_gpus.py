@@ -1,19 +1,16 @@
 """Expected number of GPUs in a machine: the configured number, or the maximum ever seen."""
 
-import logging
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 from agent.config.atomic_file import atomic_write
-from agent.errors import BadInput, LogEvent
+from agent.errors import BadInput, LogEvent, log
 from agent.hardware.files import FileTree, names_in, read_text, whole
 from agent.jobs.allocation import DRIVER
 from agent.model import Absent
 from agent.polling import intervals
 from agent.threads import in_time, on_a_thread
-
-log = logging.getLogger(__name__)
 
 FILE = "expected-gpus"
 DEVICES = "/sys/bus/pci/devices"

@@ -7,7 +7,6 @@ that its next call that hangs does not delay other GPUs. Its reads run last, so 
 hang run concurrently with calls for other GPUs.
 """
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -17,11 +16,9 @@ from datetime import UTC, datetime
 from queue import SimpleQueue
 
 from agent.clock import Clock, Stopwatch
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.model import Absent, Reason
 from agent.polling import intervals
-
-log = logging.getLogger(__name__)
 
 OVERTAKEN = 0.3
 """Wall-clock seconds of a visit after which another thread continues with the other GPUs, so that

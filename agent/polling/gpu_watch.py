@@ -1,6 +1,5 @@
 """The turn of the NVML worker: connect to the driver, detect new and lost GPUs, and run reads."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from agent.clock import Clock, Stopwatch
-from agent.errors import Failure, LogEvent
+from agent.errors import Failure, LogEvent, log
 from agent.hardware.nvml import Nvml
 from agent.model import FINAL, Absent, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
@@ -20,8 +19,6 @@ from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visi
 from agent.polling.reads import SOON_SECONDS, Read, ReadCosts, is_due, is_pending, perform
 from agent.polling.watched_gpus import BuildReads, WatchedGpu, WatchedGpus, count_of
 from agent.polling.worker import Emit
-
-log = logging.getLogger(__name__)
 
 WITHOUT_DRIVER = (
     "GPU metrics are absent until the NVIDIA driver answers; --simulate dgx-h100 shows the agent "

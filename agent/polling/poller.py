@@ -1,7 +1,6 @@
 """The poller, which starts workers on every tick, collects readings, and publishes a snapshot."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,14 +8,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from agent.clock import Clock
-from agent.errors import Failure, LogEvent
+from agent.errors import Failure, LogEvent, log
 from agent.model import Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.reads import OFF, ReadCosts
 from agent.polling.worker import Finished, Worker
 from agent.series import SampleStore
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

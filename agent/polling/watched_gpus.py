@@ -1,11 +1,10 @@
 """The known GPUs, including lost GPUs, and the order of reads."""
 
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from agent.clock import Clock
-from agent.errors import Failure, LogEvent
+from agent.errors import Failure, LogEvent, log
 from agent.hardware.device import BY_INDEX, NvmlDevice
 from agent.hardware.nvml import Nvml
 from agent.model import EXPIRY_INTERVALS, FINAL, Absent, Reason
@@ -14,8 +13,6 @@ from agent.polling.gpu_state import GpuAnswers, GpuState
 from agent.polling.gpu_threads import GpuThreads, Left, LeftGpu
 from agent.polling.reads import Read, everything_absent
 from agent.polling.worker import Emit
-
-log = logging.getLogger(__name__)
 
 MOST_GPUS = 1024  # More than in any machine; larger counts from the driver are invalid
 

@@ -1,17 +1,14 @@
 """A worker, which is the daemon thread of a backend. A call that hangs stalls only its worker."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 
 from agent.clock import Clock, Stopwatch
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.model import Reading, ReadKey
-
-log = logging.getLogger(__name__)
 
 Finished = Reading | ReadKey
 """Result of a worker: a reading or, if the device is gone, the key of a reading to drop."""

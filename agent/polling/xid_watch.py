@@ -1,18 +1,15 @@
 """XID errors: the thread that waits for NVML events."""
 
 import ctypes
-import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.hardware.nvml import Nvml
 from agent.model import Absent, Reason
 from agent.polling.gpu_state import EventSubscription
-
-log = logging.getLogger(__name__)
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 WAIT = 2_000  # ms; events arrive at once, so only a reconnection has to wait

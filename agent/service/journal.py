@@ -30,7 +30,7 @@ PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 
 
 class AgentFormatter(logging.Formatter):
-    """Formats a log record as `level=info logger=agent.gpus event=... key=value`, or as a JSON
+    """Formats a log record as `level=info logger=agent event=... key=value`, or as a JSON
     object. For the journal, a line starts with the syslog priority (`<3>level=error ...`);
     otherwise, a line includes the time."""
 

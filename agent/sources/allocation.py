@@ -1,6 +1,5 @@
 """Allocation of GPUs to jobs, as reported by Slurm and the kubelet."""
 
-import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -8,7 +7,7 @@ from dataclasses import dataclass, field
 from posixpath import dirname
 
 from agent.config.settings import Section
-from agent.errors import Failure, LogEvent
+from agent.errors import Failure, LogEvent, log
 from agent.hardware import schedulers
 from agent.hardware.files import names_in, text_or_nothing
 from agent.hardware.host import Host
@@ -43,8 +42,6 @@ GRES = ("/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gr
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
 """The message has no job number, because only job.info permits to export it."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

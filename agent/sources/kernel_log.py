@@ -1,18 +1,15 @@
 """The kernel log: GPU errors, which are passed to the XID counts, and NVSwitch errors."""
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.hardware.kernel_log import KernelLog, KernelXid, SwitchError, parsed
 from agent.metrics import declared_beside
 from agent.model import Absent, ReadKey
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-
-log = logging.getLogger(__name__)
 
 _METRICS = declared_beside(__file__)
 READABLE = _METRICS["dgx_kernel_log_readable"]

@@ -5,14 +5,13 @@ both channels separately and reports the larger count, so that no error is count
 error that is missing in one of the channels is still counted.
 """
 
-import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from agent.errors import LogEvent
+from agent.errors import LogEvent, log
 from agent.hardware.kernel_log import KernelXid
 from agent.metrics import declared_beside
 from agent.model import Absent, GpuIdentity, ReadKey, Reason, Sample
@@ -21,8 +20,6 @@ from agent.polling.reads import Read, ReadOutput, fixed
 from agent.ranges import pci_address
 from agent.specs import xids
 from agent.threads import in_time
-
-log = logging.getLogger(__name__)
 
 _METRICS = declared_beside(__file__)
 XID_ERRORS = replace(
