@@ -209,7 +209,7 @@ class Diagnosis:
             if account is not None and account.at is not None:
                 out.labels = identity.key.labels
                 _report(account, out, snapshot.unjudged.get(identity.key))
-        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
+        return out.reading(KEY)
 
 
 def _why_not(gpu: GpuKey, account: GpuStateTime, inventory: GpuInventory) -> Absence:

@@ -23,7 +23,6 @@ from agent.jobs.job import PEER, Culprit, CulpritState, Hang, Job, Receipt, Watc
 from agent.jobs.speed import BIN, SLOWER
 from agent.metrics import declared_beside
 from agent.model import Absent, GpuKey, Labels, Metric, Reading, Reason, Snapshot, State, Verdict
-from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
@@ -115,7 +114,7 @@ class JobWatch:
             for culprit in job.hang.culprits if job.hang else ():
                 rank = "" if culprit.rank is None else str(culprit.rank)
                 out.add(HUNG, 1, *culprit.gpu.labels, rank, str(culprit.pid), "")
-        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
+        return out.reading(KEY)
 
     def _report_shares(self, out: ReadOutput) -> None:
         """Add the jobs' shares of GPUs, seconds, and joules. Jobs without a name are summed."""

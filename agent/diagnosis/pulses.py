@@ -187,7 +187,7 @@ class GpuPulses:
                 why, reading = refusal or self._why_not(gpu, one, snapshot.at), one.reading
                 out.add(STEP, why or one.step or 0.0)
                 out.add(CONFIDENCE, why or (reading.confidence if reading else 0.0))
-        return Reading(KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
+        return out.reading(KEY)
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
         """Return the reason why a GPU with a process has no step time, or None if it has one."""

@@ -8,7 +8,6 @@ from agent.config.settings import Configuration, Settings
 from agent.limits.resolution import LimitInputs, Limits, LimitsConfig, PathKey, find_paths, resolve
 from agent.metrics import declared_beside
 from agent.model import EXPIRY_INTERVALS, Absent, Labels, Metric, Reading, ReadKey, Reason, Snapshot
-from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
@@ -170,8 +169,7 @@ class PathAccounts:
             out.add(OBSERVED, account.observed, *key)
             if account.ratio is not None and out.at <= account.until:
                 out.add(RATIO, account.ratio, *key)
-        samples, absences = tuple(out.samples), tuple(out.absences)
-        return Reading(PATHS_KEY, snapshot.at, intervals.TICK, samples, absences)
+        return out.reading(PATHS_KEY)
 
     def _limit_samples(self) -> ReadOutput:
         out = ReadOutput(0.0)

@@ -88,6 +88,10 @@ class ReadOutput:
         if self.filters is not None:
             self.filters.keep(metric, labels)
 
+    def reading(self, key: ReadKey) -> Reading:
+        """Return the samples and absences as the reading of a tick."""
+        return Reading(key, self.at, intervals.TICK, tuple(self.samples), tuple(self.absences))
+
 
 @dataclass(slots=True, eq=False)
 class Read:

@@ -57,7 +57,7 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     uncounted = Absent(Reason.UNSUPPORTED, "this kernel does not count it")
     out.add(PROCESSOR_WAIT, waits.seconds if waits.counted else uncounted)
     out.add(SHORT_OF_PROCESSORS, waits.mean)
-    return Reading(HEALTH_KEY, snapshot.at, intervals.TICK, tuple(out.samples), tuple(out.absences))
+    return out.reading(HEALTH_KEY)
 
 
 def answers(gpus: GpuWatch) -> Read:
