@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from agent.errors import encodable
 from agent.hardware.files import FileTree, RealFiles
-from agent.hardware.kernel_log import KernelLog, NoKernelLog, RealKernelLog
+from agent.hardware.kernel_log import KernelLog, RealKernelLog
 from agent.hardware.schedulers import RealSchedulers, Schedulers
 from agent.threads import on_a_thread
 
@@ -62,7 +62,7 @@ class Host:
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
-    kernel_log: KernelLog = field(default_factory=NoKernelLog)
+    kernel_log: KernelLog = field(default_factory=KernelLog)
     schedulers: Schedulers = field(default_factory=Schedulers)
 
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from agent.model import Absent, Reason
 
@@ -39,17 +39,11 @@ class LogLine(NamedTuple):
     text: str
 
 
-class KernelLog(Protocol):
-    """Interface for reading new lines of the kernel log, for a single reader."""
+class KernelLog:
+    """New lines of the kernel log, for a single reader. A recording or a container has no log."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines added since the last call. Raise Absent if the log cannot be read."""
-
-
-class NoKernelLog:
-    """The kernel log of a machine that has none, such as a recording or a container."""
-
-    def lines(self) -> Sequence[LogLine]:
         raise Absent(Reason.MISSING, "no kernel log here")
 
 
@@ -67,41 +61,12 @@ def record(raw: bytes) -> LogLine | None:
     return LogLine(at, text.partition("\n")[0])
 
 
-class DeviceLog:
-    """/dev/kmsg, read from an open file descriptor. Lines from before `since` (seconds on the
-    kernel's clock) are skipped. If `since` is None, only new lines are returned."""
-
-    def __init__(self, descriptor: int, since: float | None = None) -> None:
-        self._descriptor = descriptor
-        self._since = since or 0.0
-        os.set_blocking(descriptor, False)
-        os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
-
-    def lines(self) -> Sequence[LogLine]:
-        """Return new lines from at most MOST_LINES records. The next call continues after them."""
-        return [line for line in self._records() if line and line.at >= self._since]
-
-    def _records(self) -> Iterator[LogLine | None]:
-        for _ in range(MOST_LINES):
-            try:
-                raw = os.read(self._descriptor, RECORD)
-            except BlockingIOError:
-                return
-            except BrokenPipeError:  # the record was overwritten, so continue after the gap
-                continue
-            except OSError as error:
-                raise Absent(Reason.FAILED, f"{DEVICE}: {error.strerror}") from error
-            if not raw:
-                return
-            yield record(raw)
-
-
 BOOT_ID, KEEP_EVERY = Path("/proc/sys/kernel/random/boot_id"), 10.0
 ONE_MICROSECOND = 1e-6
 """Resolution of kernel timestamps (s)."""
 
 
-class RealKernelLog:
+class RealKernelLog(KernelLog):
     """/dev/kmsg of this machine. If it cannot be opened, each call tries again. `history` is the
     number of seconds of past messages to return first: 0 for the agent, which counts new events,
     and more for a command that reads once. The file `kept` stores the position up to which the log
@@ -110,26 +75,33 @@ class RealKernelLog:
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
         self._path, self._at, self._kept = kept, 0.0, -KEEP_EVERY
-        self._log: DeviceLog | None = None
+        self._descriptor: int | None = None
+        self._since = 0.0  # earlier lines are skipped (s on the kernel's clock)
 
     def lines(self) -> Sequence[LogLine]:
-        if self._log is None:
-            now, before = time.monotonic(), self._reached()
-            since = max(0.0, now - self._history) if self._history else None
-            if before is None:
-                self._keep(now)
-            else:
-                since = before + ONE_MICROSECOND
-            try:
-                self._log = DeviceLog(_descriptor(), since)
-            except OSError as error:
-                missing = isinstance(error, FileNotFoundError)
-                reason = Reason.MISSING if missing else Reason.DENIED
-                raise Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}") from error
-        lines = self._log.lines()
+        descriptor = self._open() if self._descriptor is None else self._descriptor
+        lines = [line for line in _records(descriptor) if line and line.at >= self._since]
         if lines:
             self._keep(lines[-1].at)
         return lines
+
+    def _open(self) -> int:
+        now, before = time.monotonic(), self._reached()
+        since = max(0.0, now - self._history) if self._history else None
+        if before is None:
+            self._keep(now)
+        else:
+            since = before + ONE_MICROSECOND
+        try:
+            descriptor = _descriptor()
+            os.set_blocking(descriptor, False)
+            os.lseek(descriptor, 0, os.SEEK_END if since is None else os.SEEK_SET)
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            reason = Reason.MISSING if missing else Reason.DENIED
+            raise Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}") from error
+        self._descriptor, self._since = descriptor, since or 0.0
+        return descriptor
 
     def _reached(self) -> float | None:
         """Return the timestamp of the last line read since boot, or None if it is unknown."""
@@ -148,6 +120,22 @@ class RealKernelLog:
         self._at, self._kept = at, now
         with suppress(OSError):  # without the file, the next agent will only read new lines
             self._path.write_text(f"{BOOT_ID.read_text().strip()} {at:.6f}\n")
+
+
+def _records(descriptor: int) -> Iterator[LogLine | None]:
+    """Yield new records, at most MOST_LINES. The next call continues after them."""
+    for _ in range(MOST_LINES):
+        try:
+            raw = os.read(descriptor, RECORD)
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # the record was overwritten, so continue after the gap
+            continue
+        except OSError as error:
+            raise Absent(Reason.FAILED, f"{DEVICE}: {error.strerror}") from error
+        if not raw:
+            return
+        yield record(raw)
 
 
 def _descriptor() -> int:

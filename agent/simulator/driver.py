@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import pynvml
 from msgspec import Struct, convert
 
-from agent.hardware.kernel_log import LogLine
+from agent.hardware.kernel_log import KernelLog, LogLine
 from agent.simulator.models import (
     AMPERE,
     BLACKWELL,
@@ -209,7 +209,7 @@ WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
 RING = 20_000  # Maximum number of records that the kernel keeps
 
 
-class SimulatedKernelLog:
+class SimulatedKernelLog(KernelLog):
     """Kernel log of a simulated machine. Each read returns all lines and removes them."""
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:

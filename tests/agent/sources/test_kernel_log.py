@@ -12,7 +12,6 @@ import pytest
 from agent.faults.findings import findings
 from agent.hardware import kernel_log as hardware_log
 from agent.hardware.kernel_log import (
-    DeviceLog,
     KernelXid,
     LogLine,
     RealKernelLog,
@@ -20,7 +19,7 @@ from agent.hardware.kernel_log import (
     parsed,
     record,
 )
-from agent.model import GpuIdentity
+from agent.model import Absent, GpuIdentity
 from agent.polling.reads import ReadOutput
 from agent.sources import kernel_log, xid
 from agent.threads import in_time
@@ -95,11 +94,12 @@ def claimed(code: int, bus: str = "1b:00") -> str:
 
 
 def test_what_a_program_writes_to_the_kernels_log_is_not_the_kernels() -> None:
+    log = RealKernelLog()
     try:
-        log = DeviceLog(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+        log.lines()
         device = os.open("/dev/kmsg", os.O_WRONLY)
-    except OSError as error:
-        pytest.skip(f"/dev/kmsg: {error.strerror}")
+    except (Absent, OSError) as error:
+        pytest.skip(f"/dev/kmsg: {error}")
     for priority in ("", "<0>", "<3>", "<11>"):
         os.write(device, f"{priority}{claimed(79)} by test".encode())
     os.close(device)
@@ -160,12 +160,14 @@ def test_records_of_programs_are_not_the_kernels() -> None:
     assert record(b"garbage") is None
 
 
-def test_a_file_in_place_of_the_device_is_read_from_its_end(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_device_is_read_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "kmsg"
     path.write_bytes(b"3,7,1000000,-;old")
-    log = DeviceLog(os.open(path, os.O_RDONLY))
-    assert log.lines() == []
-    since = DeviceLog(os.open(path, os.O_RDONLY), since=0.5)
+    monkeypatch.setattr(hardware_log, "_descriptor", lambda: os.open(path, os.O_RDONLY))
+    assert RealKernelLog().lines() == []
+    since = RealKernelLog(history=time.monotonic())
     assert [line.text for line in since.lines()] == ["old"]
 
 
