@@ -33,8 +33,9 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     getter name without the prefix `nvmlDeviceGet`, followed by its arguments and the member or the
     index in the structure that it returns, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`,
     and `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values,
-    separated by spaces, declares a series per call. `per` is the number of NVML units per metric
-    unit, and `every` is the name of an interval.
+    separated by spaces, declares a series per call. The value is multiplied by `times` and divided
+    by `per`, which results in the metric's unit. `every` is the name of an interval, and `source`
+    is the source that fails if the call fails (by default, the file).
     """
 
     meaning: str
@@ -48,8 +49,10 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     parts: Labels = ()
     which: Labels = ()
     call: str | int | dict[str, str] = ""
+    times: float = 1.0
     per: float = 1.0
     every: str = ""
+    source: str = ""
 
     def metric(self, name: str) -> Metric:
         """Return the metric with this name. A metric whose name ends in `_total` is a counter."""

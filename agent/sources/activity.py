@@ -12,7 +12,7 @@ from agent.model import PERMANENT, Absent, Reason
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import Read, ReadOutput
-from agent.sources.context import GpuContext
+from agent.sources.context import SM_CLOCK, GpuContext
 
 _METRICS = declared_beside(__file__)
 ACTIVITY = _METRICS["dgx_gpu_activity_ratio"]
@@ -40,7 +40,6 @@ SHARES = {
     GpmId.DRAM: MEMORY_BANDWIDTH,
 }
 NVLINK_WAYS = {GpmId.NVLINK_TRANSMITTED: "transmit", GpmId.NVLINK_RECEIVED: "receive"}
-SM_CLOCK = 1  # Value of `nvmlClockType_t`
 ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 

@@ -6,22 +6,19 @@ from typing import NamedTuple
 from agent.hardware.device import NvmlDevice
 from agent.hardware.fields import FieldId
 from agent.metrics import declared_beside
-from agent.model import PERMANENT, Absent, Metric, Reason
+from agent.model import PERMANENT, Absent, Reason
 from agent.polling import intervals
 from agent.polling.counters import Integral
 from agent.polling.reads import GpuRow, Read, ReadOutput
-from agent.sources.context import GpuContext
+from agent.sources.context import SM_CLOCK, GpuContext
 
 _METRICS = declared_beside(__file__)
 CLOCK = _METRICS["dgx_gpu_clock_hertz"]
 CLOCK_LIMIT = _METRICS["dgx_gpu_clock_limit_hertz"]
-PERFORMANCE_STATE = _METRICS["dgx_gpu_performance_state"]
 THROTTLE = _METRICS["dgx_gpu_throttle_seconds_total"]
 REASONS = _METRICS["dgx_gpu_throttle_state"]
 
-CLOCKS = {"graphics": 0, "sm": 1, "memory": 2, "video": 3}  # `nvmlClockType_t` by label
-
-MHZ, STATE = 1e6, "PerformanceState"
+MHZ = 1e6
 
 KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
 """Mask of the bits that NVML's header defines, and the reason that stands for all other bits."""
@@ -104,19 +101,13 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     def sm_clock(device: NvmlDevice) -> float:
         """Return the SM clock, which is also used for the tensor core throughput."""
         state.sm_clock = None  # stays None if the call raises an error
-        state.sm_clock = device.number("ClockInfo", CLOCKS["sm"])
+        state.sm_clock = device.number("ClockInfo", SM_CLOCK)
         return state.sm_clock
 
-    def clock(name: str, metric: Metric = CLOCK, call: str = "ClockInfo") -> GpuRow:
-        return GpuRow(metric, (call, CLOCKS[name]), (name,), times=MHZ)
-
     now = GpuRow(CLOCK, sm_clock, ("sm",), times=MHZ)
-    slower = (*map(clock, ("graphics", "memory", "video")), GpuRow(PERFORMANCE_STATE, STATE))
-    limits = (clock(name, CLOCK_LIMIT, "MaxClockInfo") for name in CLOCKS)
     yield gpu_context.rows("clocks", "now", intervals.TICK, now)
     yield gpu_context.read("clocks", "reasons", both, throttling.read_mask, intervals.TICK)
     yield gpu_context.read(
-        "clocks", "throttle", (THROTTLE,), throttling.read_counters, intervals.THROTTLE
+        "clocks", "counters", (THROTTLE,), throttling.read_counters, intervals.THROTTLE
     )
-    yield gpu_context.rows("clocks", "slower", intervals.THROTTLE, *slower)
-    yield gpu_context.rows("clocks", "limits", intervals.TOPOLOGY, *limits)
+    yield from gpu_context.declared("clocks", _METRICS)

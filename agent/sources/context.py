@@ -20,6 +20,7 @@ from agent.polling.reads import GpuRow, GpuRows, Question, Read, ReadOutput, fix
 
 T = TypeVar("T")
 EACH_TICK = fixed(intervals.TICK)
+SM_CLOCK = 1  # Value of `nvmlClockType_t`
 
 MOST_DEVICES = 256
 """Maximum number of disks, NICs, ports, arrays, and sensors to report per kind. With 2,000 disks, a
@@ -144,15 +145,15 @@ class GpuContext:
 
     def declared(self, source: str, declarations: Declarations) -> Iterator[Read]:
         """Yield the reads of all metrics that are declared with an NVML call."""
-        by_interval: dict[str, list[GpuRow]] = {}
+        by_read: dict[tuple[str, str], list[GpuRow]] = {}
         for metric, table in declarations.asked:
             calls = table.call if isinstance(table.call, dict) else {"": table.call}
             for labels, call in calls.items():
                 asked, part = _question(call)
-                row = GpuRow(metric, asked, tuple(labels.split()), per=table.per, part=part)
-                by_interval.setdefault(table.every, []).append(row)
-        for every, rows in by_interval.items():
-            yield self.rows(source, every, getattr(intervals, every.upper()), *rows)
+                row = GpuRow(metric, asked, tuple(labels.split()), table.times, table.per, part)
+                by_read.setdefault((table.source or source, table.every), []).append(row)
+        for (name, every), rows in by_read.items():
+            yield self.rows(name, every, getattr(intervals, every.upper()), *rows)
 
     def gpm_interval(self) -> float:
         return intervals.ACTIVITY_BUSY if self.state.has_processes else intervals.ACTIVITY_IDLE

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from agent.metrics import declared_beside
 from agent.polling import intervals
-from agent.polling.reads import GpuRow, Read, ReadOutput
+from agent.polling.reads import Read, ReadOutput
 from agent.sources.context import GpuContext
 
 _METRICS = declared_beside(__file__)
@@ -13,10 +13,6 @@ INFO = _METRICS["dgx_gpu_info"]
 UTILIZATION = _METRICS["dgx_gpu_utilization_ratio"]
 MEMORY_UTILIZATION = _METRICS["dgx_gpu_memory_utilization_ratio"]
 RECOVERY_ACTION = _METRICS["dgx_gpu_recovery_action"]
-DECODER = _METRICS["dgx_gpu_decoder_utilization_ratio"]
-ENCODER = _METRICS["dgx_gpu_encoder_utilization_ratio"]
-ENGINES = {DECODER: "DecoderUtilization", ENCODER: "EncoderUtilization"}
-"""Video engines, which run independently of the multiprocessors, and their getters."""
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
@@ -40,5 +36,3 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     yield gpu_context.read("gpu", "info", (INFO,), info, intervals.LINKS)
     yield gpu_context.read("gpu", "utilization", both, utilization, intervals.TICK)
     yield from gpu_context.declared("gpu", _METRICS)
-    engines = (GpuRow(m, call, per=100, part="0") for m, call in ENGINES.items())
-    yield gpu_context.rows("media", "engines", intervals.MEDIA, *engines)

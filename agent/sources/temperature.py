@@ -22,10 +22,9 @@ FAN = _METRICS["dgx_gpu_fan_ratio"]
 MOST_FANS = 16
 
 CORE = 0  # The only member of `nvmlTemperatureSensors_t`
-OPERATING = "operating"
-SLOWDOWN = "slowdown"
-THRESHOLDS = {"shutdown": 0, SLOWDOWN: 1, "memory": 2, OPERATING: 3}
-"""`nvmlTemperatureThresholds_t`, by `limit` label."""
+SLOWDOWN, OPERATING = "slowdown", "operating"
+OF_MARGIN = 1, 3
+"""Slowdown and operating limit in `nvmlTemperatureThresholds_t`. The last known limit applies."""
 
 
 COOL = 10.0
@@ -55,9 +54,9 @@ def core_temperature(device: NvmlDevice) -> float:
 def _limit(device: NvmlDevice) -> float | Absent:
     """Return the maximum operating temperature or, if unknown, the slowdown temperature."""
     limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
-    for name in (SLOWDOWN, OPERATING):
+    for which in OF_MARGIN:
         try:
-            limit = LIMIT.checked(device.number("TemperatureThreshold", THRESHOLDS[name]))
+            limit = LIMIT.checked(device.number("TemperatureThreshold", which))
         except Absent as absent:
             if absent.reason in FINAL:
                 raise
@@ -96,8 +95,6 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     def every() -> float:
         return intervals.TOPOLOGY if fans is not None and fans.refused else intervals.FANS
 
-    limits = [GpuRow(LIMIT, ("TemperatureThreshold", n), (name,)) for name, n in THRESHOLDS.items()]
     yield gpu_context.read("temperature", "core", both, core, intervals.TICK)
     yield from gpu_context.declared("temperature", _METRICS)
-    yield gpu_context.rows("temperature", "limits", intervals.TOPOLOGY, *limits)
     yield gpu_context.read("temperature", "fans", (FAN,), speeds, every)
