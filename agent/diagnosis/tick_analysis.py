@@ -13,7 +13,7 @@ from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, group
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey, Reading, Snapshot
 from agent.polling.gpu_state import GpuInventory
-from agent.polling.poller import Guard
+from agent.polling.worker import Guard
 from agent.series import SampleStore
 from agent.sources import nvlink, process, workload
 

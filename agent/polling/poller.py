@@ -2,20 +2,18 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from agent.clock import Clock
 from agent.errors import Failure, LogEvent, log
 from agent.model import Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
-from agent.polling.reads import OFF, ReadCosts
-from agent.polling.worker import Finished, Worker
+from agent.polling.reads import ReadCosts
+from agent.polling.worker import Finished, Guard, Worker
 from agent.series import SampleStore
-
-T = TypeVar("T")
 
 
 class Observer(Protocol):
@@ -27,37 +25,6 @@ class Observer(Protocol):
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
         """Return the readings derived from a snapshot."""
-
-
-@dataclass(slots=True, eq=False)
-class Guard:
-    """Runs a part of a tick. If the part fails, only its source is marked as down, and the agent
-    continues."""
-
-    source: str
-    failure: Failure | None = None
-
-    def run(self, work: Callable[[], T], otherwise: T) -> T:
-        """Return the result of `work`, or `otherwise` if it fails."""
-        try:
-            result, failure = work(), None
-        except Exception as error:  # errors and unexpected data must not stop the agent
-            result, failure = otherwise, Failure.of(error)
-        if failure and not self.failure:
-            log.error(LogEvent("observer_failed", source=self.source, error=str(failure)))
-        elif self.failure and not failure:
-            log.info(LogEvent("observer_recovered", source=self.source))
-        self.failure = failure
-        return result
-
-    def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
-        """Return the reading that `work` returns for the snapshot, with the failure of `run`."""
-        try:
-            reading = work(snapshot)
-        except Exception as error:
-            key = ReadKey(self.source, "report")
-            return Reading(key, snapshot.at, intervals.TICK, failure=Failure.of(error))
-        return replace(reading, failure=self.failure) if self.failure else reading
 
 
 TURN_SHARE = 0.8
@@ -116,33 +83,8 @@ class ProcessorWaits:
 HEALTH_KEY = ReadKey("agent", "health")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentHealth:
-    """Health of the agent: sources that work, cost of reads, status of the configuration file,
-    steps of the wall clock, time spent waiting for a CPU, and expiry of the TLS certificate."""
-
-    sources_up: Mapping[str, bool]
-    read_costs: Iterable[ReadCosts]
-    config_ok: bool
-    clock_steps: ClockSteps
-    processor_waits: ProcessorWaits
-    certificate_ends: float | None = None
-
-
-HealthReport = Callable[[Snapshot, AgentHealth], Reading]
-
-
-def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return whether each source is up, that is, no read failed and its worker is not stalled."""
-    up: dict[str, bool] = {}
-    for key, reading in readings.items():
-        if key.part == OFF:
-            continue
-        up[key.source] = up.get(key.source, True) and not reading.failure
-    up.pop(HEALTH_KEY.source, None)
-    up.update(dict.fromkeys(stalled, False))
-    return up
-
+HealthReport = Callable[[Snapshot, "Poller"], Reading]
+"""Returns the agent's own metrics for a snapshot, from the state of the poller."""
 
 Listener = Callable[[Snapshot], None]
 """Receives the readings of every tick in the event loop, so it must be fast. `Poller.latest`
@@ -171,21 +113,19 @@ class Poller:
     complete: bool = False  # every read had been run before the latest tick
     _data: Snapshot = field(default_factory=lambda: Snapshot(0, 0.0, 0.0))
     _whole: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
-    _stalled: frozenset[str] = frozenset()  # stalled workers, and their sources
+    stalled: frozenset[str] = frozenset()  # stalled workers, and their sources
     _readings: dict[ReadKey, Reading] = field(default_factory=dict)
     _worker_of: dict[str, Worker] = field(default_factory=dict)
     _ready: bool = False
     _understood: threading.Lock = field(default_factory=threading.Lock)
     _odd: dict[str, float] = field(default_factory=dict)  # next log time by device
-    _clock_steps: ClockSteps = field(init=False)
-    _processor_waits: ProcessorWaits = field(init=False)
-    _failed_listeners: list[Listener] = field(
-        default_factory=list
-    )  # listeners that failed in the last tick
+    clock_steps: ClockSteps = field(init=False)
+    processor_waits: ProcessorWaits = field(init=False)
+    _guards: dict[Listener, Guard] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._clock_steps = ClockSteps(self.clock)
-        self._processor_waits = ProcessorWaits(self.clock)
+        self.clock_steps = ClockSteps(self.clock)
+        self.processor_waits = ProcessorWaits(self.clock)
 
     @property
     def latest(self) -> Snapshot:
@@ -212,7 +152,7 @@ class Poller:
 
     async def tick(self) -> None:
         """Start all idle workers, wait for a while, and publish the readings."""
-        self._processor_waits.check()  # first, as all turns start with these CPU times
+        self.processor_waits.check()  # first, as all turns start with these CPU times
         self.complete = not self.waiting_for()
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
         await self._wait(turns)
@@ -234,7 +174,8 @@ class Poller:
             self._data = snapshot
         shown = self.disclose(snapshot)
         for listener in self.listeners:
-            self._notify(listener, shown)
+            guard = self._guards.setdefault(listener, Guard(type(listener).__name__, "listener"))
+            guard.run(partial(listener, shown), None)
 
     async def look_again(self) -> None:
         """Shortly after a tick, start workers again if their reads requested it, because two
@@ -267,18 +208,6 @@ class Poller:
         await asyncio.gather(*turns, return_exceptions=True)
         timeout.cancel()
 
-    def _notify(self, listener: Listener, shown: Snapshot) -> None:
-        """Log a listener's error once until the listener succeeds. Errors do not stop the agent."""
-        try:
-            listener(shown)
-        except Exception:
-            if listener not in self._failed_listeners:
-                log.exception(LogEvent("listener_failed", listener=type(listener).__name__))
-                self._failed_listeners.append(listener)
-        else:
-            if listener in self._failed_listeners:
-                self._failed_listeners.remove(listener)
-
     def _take(self, finished: Finished, worker: Worker) -> None:
         if isinstance(finished, ReadKey):
             self._readings.pop(finished, None)
@@ -303,7 +232,7 @@ class Poller:
 
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()
-        self._clock_steps.check()
+        self.clock_steps.check()
         turns = {worker.name: worker.stalled_for for worker in self.workers}
         stuck = frozenset(name for name, seconds in turns.items() if seconds > STALL)
         for name in sorted(stuck - self.stuck):
@@ -312,7 +241,7 @@ class Poller:
             log.info(LogEvent("worker_recovered", worker=name))
         self.stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
-        self._stalled = stuck.union(sources)
+        self.stalled = stuck.union(sources)
         return Snapshot(
             self._data.tick + 1, now, self.clock.time(), dict(self._readings), turns=turns
         )
@@ -321,15 +250,7 @@ class Poller:
         speed = self.clock.speed
         reports = (replace(r, speed=speed) for one in self.observers for r in one.report(data))
         readings = {**data.readings, **{report.key: report for report in reports}}
-        health = AgentHealth(
-            sources_up=sources_up(readings, self._stalled),
-            read_costs=self.read_costs,
-            config_ok=self.config_ok(),
-            clock_steps=self._clock_steps,
-            processor_waits=self._processor_waits,
-            certificate_ends=self.certificate_ends(),
-        )
-        report = self.report_health(replace(data, readings=dict(readings)), health)
+        report = self.report_health(replace(data, readings=dict(readings)), self)
         readings[HEALTH_KEY] = replace(report, speed=speed)
         return replace(data, readings=readings)
 

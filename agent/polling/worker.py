@@ -4,11 +4,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from queue import SimpleQueue
+from typing import TypeVar
 
 from agent.clock import Clock, Stopwatch
-from agent.errors import LogEvent, log
-from agent.model import Reading, ReadKey
+from agent.errors import Failure, LogEvent, log
+from agent.model import Reading, ReadKey, Snapshot
+from agent.polling import intervals
+
+T = TypeVar("T")
 
 Finished = Reading | ReadKey
 """Result of a worker: a reading or, if the device is gone, the key of a reading to drop."""
@@ -22,6 +28,38 @@ the call was left, so another thread continues), or None if the call cannot be l
 SHORTEST_WAIT = 0.01
 """Minimum wall-clock seconds between two checks of a call, whose measured time does not advance
 while the agent waits for a CPU."""
+
+
+@dataclass(slots=True, eq=False)
+class Guard:
+    """Runs a part of the agent, such as an observer of ticks. If the part fails, only its source is
+    marked as down, and the agent continues. The first failure and the recovery are logged."""
+
+    source: str
+    part: str = "observer"
+    failure: Failure | None = None
+
+    def run(self, work: Callable[[], T], otherwise: T) -> T:
+        """Return the result of `work`, or `otherwise` if it fails."""
+        try:
+            result, failure = work(), None
+        except Exception as error:  # errors and unexpected data must not stop the agent
+            result, failure = otherwise, Failure.of(error)
+        if failure and not self.failure:
+            log.error(LogEvent(f"{self.part}_failed", source=self.source, error=str(failure)))
+        elif self.failure and not failure:
+            log.info(LogEvent(f"{self.part}_recovered", source=self.source))
+        self.failure = failure
+        return result
+
+    def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
+        """Return the reading that `work` returns for the snapshot, with the failure of `run`."""
+        try:
+            reading = work(snapshot)
+        except Exception as error:
+            key = ReadKey(self.source, "report")
+            return Reading(key, snapshot.at, intervals.TICK, failure=Failure.of(error))
+        return replace(reading, failure=self.failure) if self.failure else reading
 
 
 class Worker:
@@ -114,18 +152,11 @@ class Worker:
         threading.Thread(target=self._loop, args=(self._threads,), name=name, daemon=True).start()
 
     def _loop(self, thread: int) -> None:
-        failing = False
+        guard = Guard(self.name, "worker")
         while True:
             self._turns.get()
             self._turn = Stopwatch(self._clock)
-            try:
-                self._work(self._finished.put)
-            except Exception:  # the worker must survive for the next turn
-                if not failing:
-                    log.exception(LogEvent("worker_failed", worker=self.name))
-                failing = True
-            else:
-                failing = False
+            guard.run(partial(self._work, self._finished.put), None)
             with self._lock:
                 if thread != self._threads:
                     return

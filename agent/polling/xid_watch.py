@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-from agent.errors import LogEvent, log
 from agent.hardware.nvml import Nvml
 from agent.model import Absent, Reason
 from agent.polling.gpu_state import EventSubscription
+from agent.polling.worker import Guard
 
 XID_EVENT = 0x8  # nvmlEventTypeXidCriticalError
 WAIT = 2_000  # ms; events arrive at once, so only a reconnection has to wait
@@ -50,18 +50,9 @@ class XidWatch:
         threading.Thread(target=self._loop, name="xid", daemon=True).start()
 
     def _loop(self) -> None:
-        idle = threading.Event()
-        failing = False
-        while True:
-            try:
-                listens = self.poll()
-            except Exception:  # the thread must survive: the next event may be critical
-                if not failing:
-                    log.exception(LogEvent("xid_watch_failed"))
-                failing, listens = True, False
-            else:
-                failing = False
-            if not listens:
+        idle, guard = threading.Event(), Guard("xid", "xid_watch")
+        while True:  # the thread must survive: the next event may be critical
+            if not guard.run(self.poll, otherwise=False):
                 idle.wait(PAUSE)
 
     def poll(self, milliseconds: int = WAIT) -> bool:

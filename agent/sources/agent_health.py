@@ -3,14 +3,15 @@ duration and failures of driver calls by GPU."""
 
 import platform
 from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from agent import __version__
 from agent.metrics import declared_beside
 from agent.model import Absent, Kind, Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.gpu_watch import GpuWatch
-from agent.polling.poller import HEALTH_KEY, AgentHealth
-from agent.polling.reads import Read, ReadOutput, fixed
+from agent.polling.poller import HEALTH_KEY, Poller
+from agent.polling.reads import OFF, Read, ReadOutput, fixed
 
 _METRICS = declared_beside(__file__)
 BUILD_INFO = _METRICS["dgx_agent_build_info"]
@@ -29,14 +30,23 @@ GPU_READ_SECONDS = _METRICS["dgx_gpu_read_seconds"]
 GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
-def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
+def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
+    """Return whether each source is up, that is, no read failed and its worker is not stalled."""
+    up: dict[str, bool] = {}
+    for key, reading in readings.items():
+        if key.part != OFF:
+            up[key.source] = up.get(key.source, True) and not reading.failure
+    return up | dict.fromkeys(stalled, False)
+
+
+def reading(snapshot: Snapshot, poller: Poller) -> Reading:
     """Return samples of all metrics in this file. Absences in `snapshot` are counted."""
     out = ReadOutput(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)
-    for source, delivers in sorted(health.sources_up.items()):
+    for source, delivers in sorted(sources_up(snapshot.readings, poller.stalled).items()):
         out.add(SOURCE_UP, delivers, source)
-    for read_costs in health.read_costs:
+    for read_costs in poller.read_costs:
         for source, (wall, cpu) in sorted(read_costs.by_source.items()):
             out.add(READ_SECONDS, wall, source)
             out.add(READ_CPU_SECONDS, cpu, source)
@@ -47,13 +57,13 @@ def reading(snapshot: Snapshot, health: AgentHealth) -> Reading:
     )
     for (metric, reason), count in sorted(absent.items()):
         out.add(ABSENT_VALUES, count, metric, reason)
-    out.add(CONFIG_OK, health.config_ok)
-    if health.certificate_ends is not None:
-        out.add(CERTIFICATE_ENDS, health.certificate_ends)
-    out.add(CLOCK_STEPS, health.clock_steps.count)
-    if health.clock_steps.at is not None:
-        out.add(CLOCK_STEPPED_AT, health.clock_steps.at)
-    waits = health.processor_waits
+    out.add(CONFIG_OK, poller.config_ok())
+    if (ends := poller.certificate_ends()) is not None:
+        out.add(CERTIFICATE_ENDS, ends)
+    steps, waits = poller.clock_steps, poller.processor_waits
+    out.add(CLOCK_STEPS, steps.count)
+    if steps.at is not None:
+        out.add(CLOCK_STEPPED_AT, steps.at)
     uncounted = Absent(Reason.UNSUPPORTED, "this kernel does not count it")
     out.add(PROCESSOR_WAIT, waits.seconds if waits.counted else uncounted)
     out.add(SHORT_OF_PROCESSORS, waits.mean)

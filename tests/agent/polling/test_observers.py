@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from agent.model import Reading, ReadKey, Snapshot
-from agent.polling.poller import Guard, Poller
+from agent.polling.poller import Poller
+from agent.polling.worker import Guard
 from agent.series import SampleStore
 from agent.sources.agent_health import SOURCE_UP, reading
 from tests.support.frozen_clock import FrozenClock

@@ -235,7 +235,7 @@ async def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCapture
     await poller.tick()
     await poller.tick()
     assert len(turns) == 2
-    assert "event=worker_failed worker=odd" in caplog.text
+    assert "event=worker_failed source=odd" in caplog.text
 
 
 def test_a_turn_that_ends_after_the_loop_closed_ends_quietly(machine: Machine) -> None:
