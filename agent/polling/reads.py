@@ -158,17 +158,20 @@ class GpuRows:
     """Reads rows in order, and all fields in a single call, because the driver returns neighbouring
     fields of a link together. An absent value affects only that value. A lost GPU ends the read.
 
-    Queries that are refused are repeated in each run, because a link that is down may come up.
+    `rows` returns the rows. It is called again as long as no row has a value. Queries that are
+    refused are repeated in each run, because a link that is down may come up.
     """
 
-    def __init__(self, device: NvmlDevice, rows: Iterable[GpuRow]) -> None:
+    def __init__(self, device: NvmlDevice, rows: Callable[[], Iterable[GpuRow]]) -> None:
         self._device = device
-        self.rows = tuple(rows)
-        self.answered = True  # whether the last read returned any value, ...
+        self._rows = rows
+        self.answered = False  # whether the last read returned any value, ...
         self.refused = False  # ... or none, for reasons valid until the next query
-        self._asked = [(row, _scope(row.question)) for row in self.rows]
+        self._asked: list[tuple[GpuRow, Scope | None]] = []
 
     def read(self, out: ReadOutput) -> None:
+        if not self.answered:
+            self._asked = [(row, _scope(row.question)) for row in self._rows()]
         scopes = [scope for _, scope in self._asked if scope is not None]
         answers = iter(self._device.fields(scopes) if scopes else ())
         refusals: list[Absent] = []
@@ -181,7 +184,7 @@ class GpuRows:
                 out.absent(row.metric, value, *row.labels)
             else:
                 out.add(row.metric, value * row.times / row.per, *row.labels)
-        self.answered = len(refusals) < len(self.rows)
+        self.answered = len(refusals) < len(self._asked)
         self.refused = not self.answered and all(one.reason in PERMANENT for one in refusals)
 
     def _value(self, row: GpuRow) -> float | Absent:

@@ -134,9 +134,20 @@ class GpuContext:
         )
 
     def rows(self, source: str, part: str, every: float, *rows: GpuRow) -> Read:
+        metrics = dict.fromkeys(row.metric for row in rows)
+        return self.table(source, part, metrics, every, lambda: rows)
+
+    def table(
+        self,
+        source: str,
+        part: str,
+        metrics: Iterable[Metric],
+        every: float,
+        rows: Callable[[], Iterable[GpuRow]],
+    ) -> Read:
         """Return a read for a table of rows. The read becomes infrequent when the driver has
         permanently refused every row."""
-        metrics, table = dict.fromkeys(row.metric for row in rows), GpuRows(self.device, rows)
+        table = GpuRows(self.device, rows)
 
         def interval() -> float:
             return intervals.TOPOLOGY if table.refused else every

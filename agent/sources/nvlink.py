@@ -83,26 +83,23 @@ class LinkReads:
     def __init__(self, gpu_context: GpuContext) -> None:
         self._gpu = gpu_context
         self._device = gpu_context.device
-        self._totals: GpuRows | None = None
+        self.totals = GpuRows(self._device, self._total_rows)
         self._half = 0.0  # half the capacity of the links, in bytes per second per direction
-        self._errors: GpuRows | None = None
         self._newer: bool | None = None  # whether only NVLink 5 byte fields are supported
         self._most = 0
         self._down: set[int] = set()
         self._came_up = True  # links that are down do not report the remote device
 
-    def totals(self, out: ReadOutput) -> None:
-        if self._totals is None or not self._totals.answered:
-            links = self._device.links()  # raises Absent if there are no links
-            speed = LINK_SPEED.get(self._device.identity.architecture, USUAL_LINK_SPEED)
-            self._half = len(links) * speed / 2
-            self._totals = GpuRows(self._device, self._bytes(TOTALS, {ALL_LINKS: ()}))
-        self._totals.read(out)
+    def _total_rows(self) -> Iterator[GpuRow]:
+        links = self._device.links()  # raises Absent if there are no links
+        speed = LINK_SPEED.get(self._device.identity.architecture, USUAL_LINK_SPEED)
+        self._half = len(links) * speed / 2
+        return self._bytes(TOTALS, {ALL_LINKS: ()})
 
     def totals_interval(self) -> float:
         """Return the interval. It is short without GPM or while links are at least half full, and
         longer while links are quiet or if the driver does not support the call."""
-        if self._totals is None or not self._totals.answered:
+        if not self.totals.answered:
             return intervals.LINKS
         return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
 
@@ -117,7 +114,7 @@ class LinkReads:
     def per_link(self, out: ReadOutput) -> None:
         links = self._device.links()
         scopes = {link: (str(link),) for link in links if link not in self._down}
-        GpuRows(self._device, self._bytes(PER_LINK, scopes)).read(out)
+        GpuRows(self._device, partial(self._bytes, PER_LINK, scopes)).read(out)
         for link in self._down.intersection(links):
             for metric in PER_LINK:
                 out.absent(metric, LINK_DOWN, str(link))
@@ -175,12 +172,7 @@ class LinkReads:
         for link in links:
             out.add(LINK_INFO, 1, str(link), *far_end(self._device, link))
 
-    def errors(self, out: ReadOutput) -> None:
-        if self._errors is None or not self._errors.answered:
-            self._errors = GpuRows(self._device, self._error_rows())
-        self._errors.read(out)
-
-    def _error_rows(self) -> list[GpuRow]:
+    def error_rows(self) -> list[GpuRow]:
         """Return a row for each link and kind. If any link supports fields, these are used, because
         the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries; this must
         not affect other links."""
@@ -228,8 +220,9 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """Yield the reads of a GPU. Values that are compared between GPUs are read in the same tick."""
     links, minute = LinkReads(gpu_context), intervals.LINKS
     read, every = partial(gpu_context.read, "nvlink"), links.totals_interval
-    yield read("totals", TOTALS, links.totals, every, run_on_wake=True, together=True)
+    yield read("totals", TOTALS, links.totals.read, every, run_on_wake=True, together=True)
     yield read("links", PER_LINK, links.per_link, minute)
     yield read("states", (LINK_UP, LINKS, LINKS_EXPECTED), links.states, minute)
-    yield read("errors", (ERRORS,), links.errors, minute)
+    errors = GpuRows(gpu_context.device, links.error_rows)
+    yield read("errors", (ERRORS,), errors.read, minute)
     yield read("far_ends", (LINK_INFO,), links.far_ends, links.far_ends_interval)

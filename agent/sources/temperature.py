@@ -1,13 +1,14 @@
 """GPU temperatures, the margin to the limit, and fans on the board."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from agent.hardware.device import NvmlDevice
 from agent.hardware.nvml import unless_final
 from agent.metrics import declared_beside
 from agent.model import FINAL, PERMANENT, Absent, Figure, Labels, Reason, checked
 from agent.polling import intervals
-from agent.polling.reads import GpuRow, GpuRows, Read, ReadOutput
+from agent.polling.reads import GpuRow, Read, ReadOutput
 from agent.ranges import Range
 from agent.series import SampleStore
 from agent.sources.context import GpuContext
@@ -63,22 +64,20 @@ def _limit(device: NvmlDevice) -> float | Absent:
     return limit
 
 
-def _fans(device: NvmlDevice) -> GpuRows:
-    """Return a row for each fan, or a single row if their number is unknown."""
+def _fans(device: NvmlDevice) -> Iterator[GpuRow]:
+    """Yield a row for each fan, or a single row if their number is unknown."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
 
-    fans = range(unless_final(count, otherwise=1))
-    rows = (GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100) for fan in fans)
-    return GpuRows(device, rows)
+    for fan in range(unless_final(count, otherwise=1)):
+        yield GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100)
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """Yield the reads of a GPU: the core every tick, and fans infrequently if there are none."""
     device, both = gpu_context.device, (TEMPERATURE, MARGIN)
     limit: float | Absent | None = None  # queried in the first read of the core
-    fans: GpuRows | None = None
 
     def core(out: ReadOutput) -> None:
         nonlocal limit
@@ -87,14 +86,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         limit = _limit(device) if limit is None else limit
         out.add(MARGIN, limit if isinstance(limit, Absent) else limit - celsius)
 
-    def speeds(out: ReadOutput) -> None:
-        nonlocal fans
-        fans = _fans(device) if fans is None or fans.refused else fans
-        fans.read(out)
-
-    def every() -> float:
-        return intervals.TOPOLOGY if fans is not None and fans.refused else intervals.FANS
-
     yield gpu_context.read("temperature", "core", both, core, intervals.TICK)
     yield from gpu_context.declared("temperature", _METRICS)
-    yield gpu_context.read("temperature", "fans", (FAN,), speeds, every)
+    fans = partial(_fans, device)
+    yield gpu_context.table("temperature", "fans", (FAN,), intervals.FANS, fans)

@@ -100,7 +100,7 @@ def test_a_reason_that_stands_for_many_values_keeps_no_frame() -> None:
 
 def test_rows_put_the_labels_of_the_read_first_and_ask_fields_at_once() -> None:
     card = Card(**ANSWERS)
-    out = turn(GpuRows(card, ROWS))
+    out = turn(GpuRows(card, lambda: ROWS))
     assert [(s.metric, s.labels, s.value) for s in out.samples] == [
         (POWER, GPU, 250.0),
         (CLOCK, (*GPU, "sm"), 1e9),
@@ -115,7 +115,7 @@ def test_rows_put_the_labels_of_the_read_first_and_ask_fields_at_once() -> None:
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_is_refused_costs_itself_and_is_asked_again(reason: Reason, name: str) -> None:
     card = Card(**ANSWERS | {name: Absent(reason)})
-    rows = GpuRows(card, ROWS)
+    rows = GpuRows(card, lambda: ROWS)
     first = turn(rows)
     assert len(first.samples) == 3
     assert [a.reason for a in first.absences] == [reason]
@@ -125,7 +125,7 @@ def test_what_is_refused_costs_itself_and_is_asked_again(reason: Reason, name: s
 
 def test_rows_know_whether_any_was_answered() -> None:
     card = Card(**dict.fromkeys(ANSWERS, Absent(Reason.UNSUPPORTED)))
-    rows = GpuRows(card, ROWS)
+    rows = GpuRows(card, lambda: ROWS)
     turn(rows)
     assert not rows.answered
     card.answers["sm"] = 1e9
@@ -137,7 +137,7 @@ def test_rows_know_whether_any_was_answered() -> None:
 def test_a_gpu_that_is_lost_ends_its_table(reason: Reason) -> None:
     card = Card(**ANSWERS | {"power": Absent(reason)})
     with pytest.raises(Absent) as caught:
-        turn(GpuRows(card, ROWS))
+        turn(GpuRows(card, lambda: ROWS))
     assert caught.value.reason is reason
     assert "sm" not in card.asked
 
