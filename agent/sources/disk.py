@@ -9,7 +9,14 @@ from functools import partial
 from typing import Any
 
 from agent.config.settings import Section
-from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing
+from agent.hardware.files import (
+    FileTree,
+    names_in,
+    read_int,
+    read_text,
+    text_or_nothing,
+    whole,
+)
 from agent.hardware.host import Host
 from agent.metrics import declared_beside
 from agent.model import Absent, ReadKey, Reason, checked
@@ -38,7 +45,6 @@ MEMBER_FAILED = _METRICS["dgx_raid_member_failed"]
 FAULT = _METRICS["dgx_disk_fault"]
 
 BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
-MOST_DIGITS = 9
 STOPPED = {"clear", "inactive", "broken"}
 """States of an array that is not running, for which `raid_disks` may be 0."""
 
@@ -53,7 +59,6 @@ never run."""
 MOST_ERRORS = 1 << 31
 ARRAY_STATE = 5.0  # Interval at which arrays are checked (s)
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
-NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
 
 
 def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
@@ -73,9 +78,7 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
             of = stats[counted(disk)]
             out.add(READ_BYTES, of.read_bytes, disk)
             out.add(WRITTEN_BYTES, of.write_bytes, disk)
-            # kernels before 5.10 do not count the busy time of arrays
-            timed = of.busy_time > 0 or of.read_bytes + of.write_bytes == 0
-            out.add(BUSY, of.busy_time / 1000 if timed else NO_BUSY_TIME, disk)
+            out.add(BUSY, of.busy_time / 1000, disk)
 
     return read
 
@@ -182,10 +185,9 @@ def raid_disks(files: FileTree, array: str) -> int:
     """Return the number of array members. During a reshape, the file lists the new number first."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
-    first = text.partition(" ")[0]
-    if not first.isdecimal() or len(first) > MOST_DIGITS or int(first) == 0:
+    if not (number := whole(text.partition(" ")[0], 9)):
         raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected a number above 0")
-    return int(first)
+    return number
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:

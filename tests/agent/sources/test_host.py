@@ -54,15 +54,6 @@ def test_a_disk_that_arrives_is_met_at_once_and_one_that_goes_is_forgotten(
     assert values(bench.read(disk, "counters"))["dgx_disk_read_bytes_total", "sda"] == 5
 
 
-def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: HostBench) -> None:
-    bench.array("md0", "raid0", "1")
-    bench.psutil.disks = {"md0": (1 << 30, 0, 0)}
-    reading = bench.read(disk, "counters")
-    busy = {("dgx_disk_busy_seconds_total", "md0"): Reason.UNSUPPORTED}
-    assert reasons(reading.absences) == busy
-    assert ("dgx_disk_read_bytes_total", "md0") in values(reading)
-
-
 def test_info_names_models_kinds_and_arrays(bench: HostBench) -> None:
     bench.disk("nvme0n1", model="SAMSUNG MZ1LB1T9   ")
     bench.disk("sda", "sda1", "sda2")
