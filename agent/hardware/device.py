@@ -27,8 +27,6 @@ UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
 """Upper bound for the number of links. The actual number is queried from each GPU."""
 
-NO_NVLINK = Absent(Reason.MISSING, "this GPU has no NVLink")
-
 CHASSIS_AT = slice(20, 36)
 """Position of the chassis serial number in `nvmlPlatformInfo_v2_t` (bytes)."""
 
@@ -168,7 +166,7 @@ class NvmlDevice:
                 raise passing.without_traceback()
             self._links = tuple(found)
         if not self._links:
-            raise NO_NVLINK.without_traceback()
+            raise Absent(Reason.MISSING, "this GPU has no NVLink")
         return self._links
 
     def ask_again(self) -> None:

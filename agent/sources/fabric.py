@@ -3,7 +3,7 @@
 import ctypes
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent.hardware.device import NvmlDevice
 from agent.metrics import declared_beside
@@ -22,23 +22,17 @@ MASK, ERRORS = Range(0, 0xFFFFFFFE), Range(0, 999)
 REGISTRATION = "registration_error"
 
 
-class Part(NamedTuple):
-    """A part of the health mask: shift, bits, and healthy value. Value 0 means not reported."""
-
-    shift: int
-    bits: int
-    healthy: int
-
-
 MASK_PARTS = {
-    "degraded_bandwidth": Part(0, 0x3, 2),
-    "route_recovery": Part(2, 0x3, 2),
-    "route_unhealthy": Part(4, 0x3, 2),
-    "access_timeout_recovery": Part(6, 0x3, 2),
-    "incorrect_configuration": Part(8, 0xF, 1),
-    "no_partition": Part(12, 0x3, 1),
-    "manager_disconnected": Part(14, 0x3, 1),
+    "degraded_bandwidth": (0, 0x3, 2),
+    "route_recovery": (2, 0x3, 2),
+    "route_unhealthy": (4, 0x3, 2),
+    "access_timeout_recovery": (6, 0x3, 2),
+    "incorrect_configuration": (8, 0xF, 1),
+    "no_partition": (12, 0x3, 1),
+    "manager_disconnected": (14, 0x3, 1),
 }
+"""Shift, bits, and healthy value of each part of the health mask. Value 0 means not reported."""
+
 UNHEALTHY, HEALTHY = "unhealthy", 1
 """Kind for an unhealthy summary without any other kind, and the value of a healthy summary."""
 
@@ -52,8 +46,11 @@ ANSWERS = (
 
 def health(mask: int, summary: int) -> dict[str, bool]:
     """Return the kinds of faults that the fabric reports, and whether each is present."""
-    values = {kind: mask >> part.shift & part.bits for kind, part in MASK_PARTS.items()}
-    found = {kind: value != MASK_PARTS[kind].healthy for kind, value in values.items() if value}
+    found = {
+        kind: value != healthy
+        for kind, (shift, bits, healthy) in MASK_PARTS.items()
+        if (value := mask >> shift & bits)
+    }
     if summary:
         found[UNHEALTHY] = summary != HEALTHY and not any(found.values())
     return found
