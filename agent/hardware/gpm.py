@@ -86,12 +86,9 @@ class Measurement(NamedTuple):
         except KeyError:
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
 
-    def share(self, metric: GpmId) -> float | Absent:
-        """Return a percentage as a fraction of 1, or the reason for its absence."""
-        try:
-            return self.value(metric) / 100
-        except Absent as absent:
-            return absent.without_traceback()
+    def share(self, metric: GpmId) -> float:
+        """Return a percentage as a fraction of 1. Raise Absent as `value` does."""
+        return self.value(metric) / 100
 
 
 class Gpm:

@@ -120,10 +120,6 @@ def user_namespace(files: FileTree, pid: int) -> str:
         return ""
 
 
-def cgroup(files: FileTree, pid: int) -> str:
-    return text_or_nothing(files, f"/proc/{pid}/cgroup")
-
-
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
     """Return the arguments in /proc/PID/cmdline, or none if it cannot be read. May block."""
     return tuple(text_or_nothing(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))

@@ -108,13 +108,6 @@ def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
             yield name, known.get("Device Minor", ""), uuid
 
 
-def is_complete(files: FileTree) -> bool:
-    """Return whether every GPU listed by the driver has a UUID and a minor number. An incomplete
-    list cannot be matched with the order in which Slurm counts GPUs."""
-    listed = len(names_in(files, DRIVER))
-    return listed == sum(whole(minor) is not None for _, minor, _ in driver_gpus(files))
-
-
 def by_minor(files: FileTree) -> dict[int, str]:
     """Return GPU UUIDs by the minor number of the device file."""
     known = ((whole(minor), uuid) for _, minor, uuid in driver_gpus(files))

@@ -6,11 +6,9 @@ for the load that other jobs cause.
 
 from typing import NamedTuple
 
-from agent.hardware import processes
 from agent.hardware.files import FileTree, text_or_nothing, whole
 
 CGROUPS = "/sys/fs/cgroup"
-RESOURCES = ("io", "memory")
 
 
 class CgroupTotals(NamedTuple):
@@ -25,14 +23,10 @@ class CgroupTotals(NamedTuple):
     written: float | None
 
 
-ARRAYS, MAPPER = "9", "device-mapper"
-"""Major number of md devices, and name of device-mapper devices in /proc/devices."""
-
-
 def path_of(files: FileTree, pid: int) -> str | None:
     """Return the cgroup path of a process, relative to /sys/fs/cgroup. Return None for the root
     cgroup, or if cgroup version 2 is not used."""
-    for line in processes.cgroup(files, pid).splitlines():
+    for line in text_or_nothing(files, f"/proc/{pid}/cgroup").splitlines():
         number, _, rest = line.partition(":")
         path = rest.partition(":")[2].strip()
         if number == "0" and path.strip("/") and ".." not in path.split("/"):
@@ -44,7 +38,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
     """Return the current counters of a cgroup."""
     folder = f"{CGROUPS}{path}"
     stalled = {}
-    for resource in RESOURCES:
+    for resource in ("io", "memory"):
         for line in text_or_nothing(files, f"{folder}/{resource}.pressure").splitlines():
             seconds = _number(line.rpartition("total=")[2], 1e-6)
             if line.startswith("some ") and seconds is not None:
@@ -70,14 +64,14 @@ def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
     each level (md, dm, and others), and the largest sum is returned."""
     levels: dict[str, list[tuple[float, float]]] = {}
     kinds = map(str.split, text_or_nothing(files, "/proc/devices").splitlines())
-    mapped = [words[0] for words in kinds if MAPPER in words]
+    virtual = ["9", *(words[0] for words in kinds if "device-mapper" in words)]  # 9: md
     for line in text_or_nothing(files, path).splitlines():
         device, *parts = line.split() or [""]
         keys = dict(part.partition("=")[::2] for part in parts)
         read, written = (_number(keys.get(key, ""), 1.0) for key in ("rbytes", "wbytes"))
         major = device.partition(":")[0]
         if read is not None and written is not None:
-            level = major if major in (ARRAYS, *mapped) else ""
+            level = major if major in virtual else ""
             levels.setdefault(level, []).append((read, written))
     sums = [tuple(map(sum, zip(*level, strict=True))) for level in levels.values()]
     return (max(s[0] for s in sums), max(s[1] for s in sums)) if sums else (None, None)

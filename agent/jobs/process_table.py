@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from agent.bounds import LOOK_UP_AT_ONCE, LOOK_UP_LATE, MOST_ANCESTORS, MOST_LOOK_UPS, MOST_MET
 from agent.hardware import processes
-from agent.hardware.files import FileTree
+from agent.hardware.files import FileTree, text_or_nothing
 from agent.jobs import identity
 from agent.model import Absent, Labels, Reason
 from agent.threads import Spawn
@@ -140,7 +140,7 @@ class ProcessTable:
         """Queue a lookup in the memory of a process, to run on a separate thread."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
-        cgroup = processes.cgroup(self._files, pid)
+        cgroup = text_or_nothing(self._files, f"/proc/{pid}/cgroup")
         namespace = processes.user_namespace(self._files, pid)
         leader = ""  # process group leader; empty if it has exited
         with suppress(OSError):

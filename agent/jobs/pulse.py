@@ -19,15 +19,11 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 
-class Correlation(NamedTuple):
-    """Autocorrelation of samples, and the relative range of the samples."""
-
-    at_lag: list[float]  # Pearson correlation for lags 0, 1, 2, ...
-    depth: float  # range of the values divided by their mean
-
-
-def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Correlation:
-    """Return the Pearson autocorrelation of `values` for each lag below `lags`.
+def autocorrelation(
+    values: Sequence[float], lags: int, flat: float = 0.0
+) -> tuple[list[float], float]:
+    """Return the Pearson autocorrelation of `values` for each lag below `lags`, and the depth of
+    the values, which is their range divided by their mean.
 
     The linear trend through the means of the two halves is removed first. If the depth of the
     values is below `flat`, all coefficients except the first are 0. The sums of products at all
@@ -38,7 +34,7 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
     if depth < max(flat, 1e-9):
-        return Correlation([1.0] + [0.0] * (lags - 1), depth)
+        return [1.0] + [0.0] * (lags - 1), depth
     half = len(values) // 2
     rise = (sum(values[-half:]) - sum(values[:half])) / half
     slope = rise / (len(values) - half)
@@ -46,7 +42,7 @@ def autocorrelation(values: Sequence[float], lags: int, flat: float = 0.0) -> Co
     lowest = min(even)
     # Scale the values so that the largest sum of products is at most a 32-bit digit.
     scale = (isqrt((1 << 32) // len(even)) - 1) / (max(even) - lowest)
-    return Correlation(_coefficients([int((v - lowest) * scale) for v in even], lags), depth)
+    return _coefficients([int((v - lowest) * scale) for v in even], lags), depth
 
 
 def _coefficients(whole: list[int], lags: int) -> list[float]:
@@ -196,12 +192,11 @@ class Pulse:
             held = round(WINDOW / (WINDOW - min(sum(map(eq, values, values[1:])), WINDOW - 1)))
         else:
             values = [sum(part) / scale for part in zip(*[iter(values)] * scale, strict=False)]
-        found = autocorrelation(values, len(values) // 2, FLAT)
-        r, side = found.at_lag, held // 2
-        if side:
+        r, depth = autocorrelation(values, len(values) // 2, FLAT)
+        if side := held // 2:
             r = [fmean(r[max(0, lag - side) : lag + side + 1]) for lag in range(len(r))]
         if scale == 1:
-            self._flat = found.depth < FLAT
+            self._flat = depth < FLAT
         one = _period(r, held)
         seconds = self._spacing * scale
         self._windows[scale].append(one and one._replace(length=one.length * seconds))

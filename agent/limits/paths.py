@@ -28,10 +28,6 @@ REFRESH = 30
 """Ticks between updates of the limits. Links, lost GPUs, and speeds change the limits."""
 
 KEPT_S = 3600.0  # s for which a missing path is kept, as a lost GPU may return
-NO_LIMIT = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
-
-NO_DEVICE = Absent(Reason.MISSING, "the configuration limits a device that is not here")
-
 PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
@@ -149,16 +145,15 @@ class PathAccounts:
 
     def forget(self, now: float) -> None:
         """Drop the paths of missing devices, because network interfaces may be renamed."""
-        kept = (
-            (k, p) for k, p in self.paths.items() if k in self.limits or p.until + KEPT_S >= now
-        )
-        self.paths = dict(kept)
+        paths = self.paths.items()
+        self.paths = {k: p for k, p in paths if k in self.limits or p.until + KEPT_S >= now}
 
     def report(self, snapshot: Snapshot) -> Reading:
         known = self._of_limits
         out = ReadOutput(snapshot.at, (), [*known.samples], [*known.absences])
+        no_limit = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
         for key in self.unlimited:
-            out.absent(RATIO, NO_LIMIT, *key)
+            out.absent(RATIO, no_limit, *key)
         for key in self.limits:
             account = self.paths.get(key)
             if account is None:
@@ -194,8 +189,9 @@ class PathAccounts:
             self.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
             self._of_limits = self._limit_samples()
             here = {(key.path, key.device, key.direction) for key, *_ in found}
+            missing = Absent(Reason.MISSING, "the configuration limits a device that is not here")
             for path, device, direction in sorted(configured.keys() - here):
-                self._of_limits.absent(LIMIT, NO_DEVICE, path, device, "", "", direction)
+                self._of_limits.absent(LIMIT, missing, path, device, "", "", direction)
             self.unlimited.clear()
             self.forget(snapshot.at)
         self.observe(samples)

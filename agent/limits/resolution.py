@@ -17,8 +17,6 @@ from agent.specs.sheets import PATHS, PCIE_SOURCE, GpuSpec, SystemSpec, load, pc
 
 MOST_RATE = 1e18  # Bytes per second; unlike floats, TOML numbers are unbounded
 
-Path = Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
-Device = Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
 Rate = Annotated[
     float, Meta(gt=0, le=MOST_RATE, description=f"a number above 0 and at most {MOST_RATE:g}")
 ]
@@ -27,8 +25,8 @@ Rate = Annotated[
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Configured bytes per second of a path, for a device and a direction."""
 
-    path: Path
-    device: Device
+    path: Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
+    device: Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
     direction: str
     bytes_per_second: Rate
 
@@ -48,10 +46,6 @@ class LimitsConfig(Section, frozen=True):
     def by_path(self) -> dict[tuple[str, str, str], float]:
         """Bytes per second by path, device, and direction."""
         return {(one.path, one.device, one.direction): one.bytes_per_second for one in self.limit}
-
-
-DOUBLE_RATE = 2  # HBM transfers data on both clock edges
-BITS = 8
 
 
 class PathKey(NamedTuple):
@@ -175,7 +169,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
         carries = None
         if hertz is not None and bits is not None:
-            speed = hertz * DOUBLE_RATE * bits / BITS
+            speed = 2 * hertz * bits / 8  # HBM transfers data on both clock edges
             carries = Limit(speed, "hardware", f"{bits:.0f} bits at {hertz / 1e6:.0f} MHz")
         sheet = machine.sheets.get((index, uuid))
         yield from _of_path("hbm", f"gpu{index}", sheet, carries, (index, uuid))

@@ -3,6 +3,7 @@ utilization samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 
 from agent.hardware.buffers import UTILISATION_SAMPLES, SampleBuffer
@@ -60,7 +61,7 @@ class ActivityFromGpm:
             out.pending = True
             return
         for which, metric in SHARES.items():
-            out.add(metric, measurement.share(which))
+            out.ask(metric, partial(measurement.share, which))
         for which, way in NVLINK_WAYS.items():  # no values without NVLink
             if which in measurement.values:
                 out.add(NVLINK_RATE, measurement.values[which] * NVLINK_UNIT, way)

@@ -66,7 +66,10 @@ class AllocationRead:
             self._since = out.at
             self._asked = {who: self.spawn(f"ask-{who}", ask) for who, ask in self._questions()}
         if all(asked.done() for asked in self._asked.values()):
-            found = [outcome(asked) for asked in self._asked.values()]
+            found = (  # an unexpected error affects only one query
+                Failure.of(error) if (error := asked.exception()) else asked.result()
+                for asked in self._asked.values()
+            )
             self._answers = [answer for answer in found if answer is not None]
             self._asked = {}
         elif out.at - self._since >= EXPIRED:
@@ -149,18 +152,12 @@ class AllocationRead:
         for path in GRES:
             if text := text_or_nothing(self.host.files, path):
                 return allocation.slurm_order(text, self._host(), minors)
-        if not allocation.is_complete(self.host.files):
+        if len(minors) < len(names_in(self.host.files, allocation.DRIVER)):
             raise Absent(Reason.UNKNOWN, "a GPU has no UUID or minor number, but has a place")
         return sorted(minors)
 
     def _host(self) -> str:
         return text_or_nothing(self.host.files, "/proc/sys/kernel/hostname")
-
-
-def outcome(asked: Future[Given | None]) -> Given | Failure | None:
-    """Return the response or the failure. An unexpected error affects only one query."""
-    error = asked.exception()
-    return Failure.of(error) if error else asked.result()
 
 
 def together(answers: Sequence[Given | Failure]) -> Given:

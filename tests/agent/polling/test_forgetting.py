@@ -10,7 +10,7 @@ from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Configuration, Settings
 from agent.faults.findings import findings
 from agent.hardware.device import MOST_LINKS
-from agent.limits.paths import KEPT_S, LIMIT, LIMIT_INFO, NO_DEVICE, RATIO, REFRESH, PathAccounts
+from agent.limits.paths import KEPT_S, LIMIT, LIMIT_INFO, RATIO, REFRESH, PathAccounts
 from agent.limits.resolution import Limit, LimitConfig, LimitsConfig, PathKey
 from agent.model import Absence, Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
@@ -171,7 +171,7 @@ def test_a_limit_waits_for_its_device() -> None:
     snapshot = bench.agent.poller.latest
     absent = [a for a in snapshot.absences(snapshot.at) if a.metric is LIMIT]
     assert [(a.labels, a.reason, a.detail) for a in absent] == [
-        (KEY, Reason.MISSING, str(NO_DEVICE))
+        (KEY, Reason.MISSING, "the configuration limits a device that is not here")
     ]
     assert said(bench) == [FINDING]
     plugs.plug("eth")
