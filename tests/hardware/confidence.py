@@ -1,8 +1,8 @@
-"""`python -m tests.hardware.confidence STEM ...`: counts of right verdicts, from tapes of trials.
+"""`python -m tests.hardware.confidence [STEM ...]`: counts of right verdicts, from tapes of trials.
 
-Replays STEM.tape with the rules of now, with and without GPM, compares each GPU and load with
-STEM.json, and writes `agent/diagnosis/confidence.toml`. Loads whose labels mean something else by
-now are left out.
+Replays STEM.tape (without STEM all tapes of `tests/tapes/shares`) with the rules of now, with and
+without GPM, compares each GPU and load with STEM.json, and writes
+`agent/diagnosis/confidence.toml`. Loads whose labels mean something else by now are left out.
 """
 
 import sys
@@ -10,27 +10,25 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.model import PAIRS, Cause, Pair, SignalQuality, State
-from tests.hardware.share_comparison import LABELS, SIGNALS, Judged
-from tests.hardware.share_replay import replayed
+from agent.model import PAIRS, Cause, SignalQuality, State
+from tests.hardware.share_comparison import LABELS, SIGNALS, Judged, by_label
+from tests.hardware.share_replay import TAPED, replayed
 
 WITHIN = 0.10
 OUT = Path(__file__).parents[2] / "agent/diagnosis/confidence.toml"
 RELABELLED = (
-    "main-process",
     "hang-",
     "compile",
-    "off-policy",
     "gpt-accumulating",
     *("poisson-server", "bursty-server", "generation-server"),
     *("b1_pageable_masks", "b2_pageable_batches", "b2_pageable_beside"),
     *("b1_decode_gil", "h_thread_feeds", "lock_taken", "s_lock_holder"),
     "scorer_two",
 )
-"""Begins of names: what a main thread prepares itself was `cpu`, requests that a server waits for
-`unknown`, copies from pageable memory without a mark and waits for the interpreter's lock
-`host_thread`; hangs are seconds of other states until they are known. The second rank of a server
-waits for the first one, which waits for requests: both labels are right."""
+"""Begins of names: requests that a server waits for were `unknown`, copies from pageable memory
+without a mark and waits for the interpreter's lock `host_thread`; hangs are seconds of other states
+until they are known. The second rank of a server waits for the first one, which waits for requests:
+both labels are right."""
 
 PAIR = {label: pair for pair, label in LABELS.items()}
 
@@ -40,7 +38,7 @@ def main(stems: Sequence[str]) -> int:
     counts: dict[tuple[str, bool, tuple[State, Cause]], list[float]] = defaultdict(
         lambda: [0.0] * 5
     )
-    for stem in stems:
+    for stem in stems or TAPED:
         for signals in SIGNALS:
             found = list(replayed(Path(stem), signals))
             for one in found:
@@ -69,19 +67,12 @@ def _count(
 ) -> None:
     signals = SignalQuality(one.signals).value
     seconds = one.span.until - one.span.since
-    true_shares: dict[Pair, float] = defaultdict(float)
-    for label, share in one.span.shares.items():
-        true_shares[PAIR[label]] += share
-    counted_shares = {PAIR[label]: share for label, share in one.shares.items()}
-    for pair in {*counted_shares, *true_shares}:
-        counted, true = counted_shares.get(pair, 0.0), true_shares.get(pair, 0.0)
-        row = counts[signals, several, pair]
-        row[2] += counted * seconds
-        row[3] += true * seconds
-        row[4] += min(counted, true) * seconds
-    leader = max(counted_shares, key=counted_shares.__getitem__)
-    row = counts[signals, several, leader]
-    row[0] += abs(counted_shares[leader] - true_shares.get(leader, 0.0)) <= WITHIN
+    for label, sums in by_label([one]).items():
+        row = counts[signals, several, PAIR[label]]
+        row[2:] = [before + share * seconds for before, share in zip(row[2:], sums, strict=True)]
+    leader = max(one.shares, key=one.shares.__getitem__)
+    row = counts[signals, several, PAIR[leader]]
+    row[0] += abs(one.shares[leader] - one.span.shares.get(leader, 0.0)) <= WITHIN
     row[1] += 1
 
 

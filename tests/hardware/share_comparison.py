@@ -1,7 +1,8 @@
 """Comparison of the agent's reports on a load with the load's own clock."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -142,18 +143,38 @@ def shown(
     return Judged(span, signals, {n: s / total for n, s in seconds.items() if s}, steps)
 
 
+def by_label(found: Iterable[Judged]) -> Mapping[str, Sequence[float]]:
+    """Return the sum of the shares with each label that were reported, that were true, and that
+    were both."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 3)
+    for one in found:
+        for name in {*one.shares, *one.span.shares}:
+            pair = one.shares.get(name, 0.0), one.span.shares.get(name, 0.0)
+            sums[name] = [sum(two) for two in zip(sums[name], (*pair, min(pair)), strict=True)]
+    return sums
+
+
+def precision_and_recall(found: Sequence[Judged]) -> Iterator[str]:
+    """Yield how far `busy` is off, and a row for each label with its GPU-windows."""
+    off = [abs(one.shares.get("busy", 0.0) - one.span.shares.get("busy", 0.0)) for one in found]
+    yield f"busy is off by {sum(off) / len(off):.4f} on average; in GPU-windows:"
+    for name, (reported, true, both) in sorted(by_label(found).items(), key=lambda row: -row[1][1]):
+        parts = (f"{both / whole if whole else 0.0:.2f}" for whole in (reported, true))
+        yield f"{name:22} true {true:6.1f} reported {reported:6.1f} " + " ".join(parts)
+
+
 def summary(found: Iterable[Judged]) -> str:
     """Return a sentence on how many are within their bounds, and how much of the reported loss has
-    its cause."""
+    its cause, and a table with the precision and the recall of each label."""
     lines = []
     kept = list(found)
     for signals in SIGNALS:
         mine = [t for t in kept if t.signals == signals]
         if not mine:
             continue
-        within = sum(t.is_within for t in mine)
+        five, ten = (sum(t.error <= most for t in mine) for most in sorted(WITHIN.values()))
         lines.append(
-            f"{signals}: {within} of {len(mine)} GPUs within {WITHIN[signals]:.0%}; right cause "
+            f"{signals}: {five} of {len(mine)} GPUs within 5 %, {ten} within 10 %; right cause "
             f"of what was reported as lost: {_right(mine)}, where nothing hangs "
             f"{_right([t for t in mine if HUNG not in t.span.shares])}"
         )
@@ -165,6 +186,7 @@ def summary(found: Iterable[Judged]) -> str:
             f"{signals}: steps of {len(claimed)} of {len(stepping)} GPUs reported, {good} within "
             f"{STEP_WITHIN:.0%}; {irregular} ticks with a step where there is none"
         )
+        lines += precision_and_recall(mine)
     return "\n".join(lines)
 
 

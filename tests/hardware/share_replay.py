@@ -1,6 +1,7 @@
-"""`python -m tests.hardware.share_replay STEM ... [--only LOAD]`: judge tapes of share trials.
+"""`python -m tests.hardware.share_replay [STEM ...] [--only LOAD]`: judge tapes of share trials.
 
-STEM.tape and STEM.json come from `python -m tests.hardware.traced.trial --out DIR`.
+STEM.tape and STEM.json come from `python -m tests.hardware.traced.trial --out DIR`. Without STEM it
+judges all tapes of `tests/tapes/shares`, in minutes.
 """
 
 import argparse
@@ -24,6 +25,9 @@ from tests.hardware.share_comparison import (
 )
 from tests.hardware.without_gpm import without_gpm
 from tests.support.frozen_clock import FrozenClock
+from tests.support.repository import TAPES
+
+TAPED = sorted(path.with_suffix("") for path in (TAPES / "shares").glob("*.tape"))
 
 LATE = 0.25
 """Seconds by which a tick of the replay comes after that of the tape, which takes time."""
@@ -65,11 +69,11 @@ def _until(watcher: Watcher, clock: FrozenClock, end: float) -> None:
 def main(arguments: Sequence[str]) -> int:
     """Print a line a GPU and load, as the trial did."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stems", nargs="+", type=Path)
+    parser.add_argument("stems", nargs="*", type=Path)
     parser.add_argument("--only", default="")
     given = parser.parse_args(arguments)
     found = []
-    for stem in given.stems:
+    for stem in given.stems or TAPED:
         for signals in SIGNALS:
             for one in replayed(stem, signals):
                 if given.only in one.span.load:
