@@ -140,8 +140,8 @@ def serves(e: Evidence) -> bool:
     the network differs only in the first property."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
-    if any(one.stopped for one in (e, *e.peers)):
-        return False
+    if any(one.stopped or one.spins for one in (e, *e.peers)):
+        return False  # no request ends the wait, or a peer waits for this GPU
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
         return False  # the job may wait for a rank on another host
     received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)

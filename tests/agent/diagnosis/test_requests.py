@@ -15,11 +15,13 @@ from agent.diagnosis.inactive_share import divide_inactive, serves
 from agent.diagnosis.tick_context import GpuHistory, LastTick
 from agent.model import Cause, State
 from agent.simulator import loads
+from agent.simulator.models import ALL
+from agent.simulator.scenarios import SCENARIOS, possible
 from agent.sources import activity, process, workload
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
 from tests.support.evidence import GPU, KEY, Figures, evidence, threads
 from tests.support.machines import AgentBench, simulated
-from tests.support.nightly import NIGHTLY
+from tests.support.nightly import NIGHTLY, covering
 
 ANSWER = 0.12
 """Seconds of work for a request."""
@@ -174,6 +176,35 @@ def test_a_rank_asleep_waits_for_the_rank_that_works(
     seconds = {cause: share.seconds for cause, share in shares.items()}
     assert seconds.get(Cause.PEER, 0.0) == pytest.approx(found)
     assert seconds[Cause.REQUESTS] == pytest.approx(1.0 - found)
+
+
+@pytest.mark.parametrize("stopped", [GPU, PEER_LABELS])
+def test_a_job_with_a_stopped_rank_waits_for_no_request(stopped: tuple[str, ...]) -> None:
+    figures = {**job({}, {}, sent=0.0), (workload.RECEIVED, GPU): 2e3, **threads(GPU, 0.0)}
+    for gpu in (GPU, PEER_LABELS):
+        figures |= {(activity.ACTIVITY, gpu): 0.0, (activity.SM_ACTIVE, gpu): 0.0}
+    served, others = GpuHistory(bursts=True), {PEER: GpuHistory()}
+    assert serves(evidence(figures, history=served, others=others))
+    figures |= {(workload.STOPPED, (*stopped, "11")): 1}
+    assert not serves(evidence(figures, history=served, others=others))
+
+
+STARVE = {name for name in SCENARIOS if name.startswith("starved")}
+STARVE |= {"hang", "late-rank", "checkpoint", "threads", "exposed-communication", "throttled"}
+
+
+@pytest.mark.parametrize(
+    ("system", "scenario"),
+    covering((name, one) for name, its in ALL.items() for one in possible(its) if one in STARVE),
+)
+def test_nothing_that_starves_waits_for_requests_even_if_it_works_in_bursts(
+    monkeypatch: pytest.MonkeyPatch, system: str, scenario: str
+) -> None:
+    """All that tells a trainer whose steps are irregular from a server is what it waits for."""
+    monkeypatch.setattr(Bursts, "seen", lambda *_: True)
+    bench = simulated(f"{system}:{scenario}", gpus=2).run(25)
+    found = bench.samples.where(STATE_SECONDS, state="idle", cause="requests")
+    assert max(found.values()) < 1.0, found
 
 
 def test_a_rank_asleep_waits_for_the_rank_that_saves_and_not_for_the_disk() -> None:
