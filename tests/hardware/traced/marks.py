@@ -47,11 +47,12 @@ class Marks:
     @contextmanager
     def waits(self, cause: str) -> Iterator[None]:
         """While this is entered the launching thread sleeps until others have done something:
-        `disk` (also network file systems that behave like one), `network`, `cpu` (other threads or
-        processes that prepare data, a compiler, a want of cores; as far as the launching thread
-        runs meanwhile, it is the thread itself), `unknown` (a timer, a person, a
-        remote service that sends next to nothing), `requests` (a server without work), `peer`
-        (another rank, on the host), `pcie` (a copy between host and GPU)."""
+        `disk` (all of a call that reads or saves a file, and not its `fsync` alone; also network
+        file systems that behave like one), `network`, `cpu` (other threads or processes that
+        prepare data, a compiler, a want of cores; as far as the launching thread runs meanwhile, it
+        is the thread itself), `unknown` (a timer, a person, a remote service that sends next to
+        nothing), `requests` (a server without work), `peer` (another rank, on the host), `pcie` (a
+        copy between host and GPU)."""
         start = time.monotonic_ns()
         self._put(start, 0, WAITS.index(cause))
         try:
