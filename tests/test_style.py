@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from agent.catalogue import METRICS
+from agent.catalogue import DECLARED, METRICS
 from agent.jobs.identity import JobLabels
 from agent.model import GPU_LABELS, Kind, Metric
 from tests.stack.running import run_to_end
@@ -168,8 +168,14 @@ KINDS_OF = set(LABELS["kinds"])
 ones in `parts`."""
 
 
+def test_no_metric_is_declared_twice() -> None:
+    assert {*DECLARED} == {*METRICS.values()}
+
+
 @of_each(METRICS.values())
 def test_a_metric_is_named_by_the_base_unit_of_its_meaning(metric: Metric) -> None:
+    assert re.fullmatch(r"dgx_[a-z0-9]+(_[a-z0-9]+)+", metric.name)
+    assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total")
     assert not VENDOR_UNITS.search(metric.name), "base units only"
     for found in IN_UNITS.findall(metric.meaning):
         unit = "".join(found).lower()
