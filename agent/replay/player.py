@@ -148,46 +148,16 @@ class Tape:
             buffer.extend(at, kind, list(accumulate(steps)), values)
 
 
-class TapeClock:
-    """Replay clock in milliseconds since the first query. Several threads can use the clock."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self._ahead = AHEAD if isinstance(clock, SystemClock) else 0
-        self._lock = threading.Lock()
-        self._start: float | None = None
-
-    def now(self) -> int:
-        now = self.clock.monotonic()
-        with self._lock:
-            if self._start is None:
-                self._start = now
-            return round((now - self._start) * 1000) + self._ahead
-
-    def passed(self, seconds: float) -> bool:
-        return self._start is not None and self.now() - self._ahead > round(seconds * 1000)
-
-
-def answer_of(tape: Tape, clock: TapeClock, key: str, what: str, never: Exception) -> Any:
-    """Return the current response to a call. Raise the recorded refusal, or `never` if the call was
-    not recorded."""
-    now, answers = clock.now(), tape.series[CALLS].get(key)
-    if answers is None:
-        raise never
-    answer = answers.at(now)
-    return refuse(answer, what) if is_refusal(answer) else decode(answer)
-
-
 class TapedNvml:
     """The functions of an NVML library, with recorded responses. Constants are from pynvml."""
 
-    def __init__(self, tape: Tape, clock: TapeClock) -> None:
-        self._tape = tape
-        self._clock = clock
+    def __init__(self, player: "TapePlayer") -> None:
+        self._player = player
+        self._tape = player.tape
         self._numbers = count(1)
         self._sampled: dict[int, int] = {}
         self._asked: dict[int, int] = {}
-        self._with_fields = {key.partition(",")[0] for key in tape.series[FIELDS]}
+        self._with_fields = {key.partition(",")[0] for key in self._tape.series[FIELDS]}
 
     def __getattr__(self, name: str) -> Any:
         if name in UNTAPED:
@@ -212,11 +182,11 @@ class TapedNvml:
     def _answer(self, key: str) -> Any:
         """Return the current response. Raise Function Not Found if the call was not recorded."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        return answer_of(self._tape, self._clock, key, key, never)
+        return self._player.answer(key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
         """Return the responses to several queries. Raise the refusal if all were refused."""
-        now = self._clock.now()
+        now = self._player.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
         if found and all(map(is_refusal, found)):
@@ -238,7 +208,7 @@ class TapedNvml:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         keys = [field_key(device.index, field) for field in wanted]
         values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
-        stamp = int(self._clock.clock.time() * 1e6)
+        stamp = int(self._player.clock.time() * 1e6)
         for value, key, entry in zip(values, keys, self._entries(FIELDS, keys), strict=True):
             value.fieldId, value.scopeId = map(int, key.split(",")[1:])
             value.nvmlReturn, *known = entry
@@ -252,7 +222,7 @@ class TapedNvml:
         key = key_of("nvmlDeviceGetSamples", (device, sampling))
         self._answer(key)
         buffer = self._tape.buffers.get(key)
-        rows = buffer.newer(last_seen, self._clock.now()) if buffer else []
+        rows = buffer.newer(last_seen, self._player.now()) if buffer else []
         if buffer is None or not rows:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         samples = (pynvml.c_nvmlSample_t * len(rows))()
@@ -292,14 +262,14 @@ class TapedNvml:
 class TapedFiles(FileTree):
     """Recorded files. Paths that are not in the recording are missing."""
 
-    def __init__(self, tape: Tape, clock: TapeClock) -> None:
-        self._tape, self._clock = tape, clock
+    def __init__(self, player: "TapePlayer") -> None:
+        self._player = player
 
     def answer(self, key: str, what: str, kind: type = object) -> Any:
         """Return the recorded response. Raise OSError if it is missing or invalid."""
         never = FileNotFoundError(ENOENT, "was never taped", what)
         with suppress(*NO_ANSWER):
-            found = answer_of(self._tape, self._clock, key, what, never)
+            found = self._player.answer(key, what, never)
             if isinstance(found, kind):
                 return found
         raise OSError(EIO, "has another answer on the tape than a machine gives", what)
@@ -325,15 +295,35 @@ class TapedPsutil:
 
 
 class TapePlayer:
-    """A recorded machine, whose `nvml` and `host` replace the real library and host."""
+    """A recorded machine, whose `nvml` and `host` replace the real library and host, for several
+    threads. Times are milliseconds since the first query."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
-        self._clock = TapeClock(clock)
-        self._seconds = tape.seconds or 0.0
-        files = TapedFiles(tape, self._clock)
-        self.nvml = TapedNvml(tape, self._clock)
+        self.tape, self.clock = tape, clock
+        self._ahead = AHEAD if isinstance(clock, SystemClock) else 0
+        self._lock = threading.Lock()
+        self._start: float | None = None
+        files = TapedFiles(self)
+        self.nvml = TapedNvml(self)
         self.host = Host(files=files, psutil=cast(Psutil, TapedPsutil(files)))
+
+    def now(self) -> int:
+        now = self.clock.monotonic()
+        with self._lock:
+            if self._start is None:
+                self._start = now
+            return round((now - self._start) * 1000) + self._ahead
+
+    def answer(self, key: str, what: str, never: Exception) -> Any:
+        """Return the current response to a call. Raise the recorded refusal, or `never` if the call
+        was not recorded."""
+        now, answers = self.now(), self.tape.series[CALLS].get(key)
+        if answers is None:
+            raise never
+        answer = answers.at(now)
+        return refuse(answer, what) if is_refusal(answer) else decode(answer)
 
     @property
     def finished(self) -> bool:
-        return self._clock.passed(self._seconds)
+        seconds = self.tape.seconds or 0.0
+        return self._start is not None and self.now() - self._ahead > round(seconds * 1000)
