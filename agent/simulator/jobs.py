@@ -53,10 +53,6 @@ class SimulatedProcess:
     stopped: bool = False  # by a signal
     uid: int = USER
 
-    def counters(self) -> list[str]:
-        of_threads = [f"{part}:{t.number}" for t in self.threads for part in ("cpu", "queued")]
-        return [*of_threads, f"read:{self.pid}", f"written:{self.pid}"]
-
 
 class StorageRates(NamedTuple):
     """Bytes per second that all processes read and write, and the part read from local disks."""
@@ -90,7 +86,6 @@ class SimulatedJobs:
         self.cores = 0.0
         self.blocked = 0.0
         self.teams: list[ProcessTeam] = []
-        self.job = SimulatedJob()
         self._next = FIRST_PID
         self._layout: object = None
 
@@ -102,12 +97,9 @@ class SimulatedJobs:
             members = [process for team in self.teams for process in team.members]
             for pid in {p.pid for p in members} | {t.trainer.parent for t in self.teams}:
                 self.end(pid)
-            for process in members:  # even if they have ended
-                self.meter.forget(process.counters())
             self.teams = []
             self._start_all(now, gpus, job)
             self._layout = layout
-        self.job = job
         self._assign(now, job, storage)
 
     @property
@@ -170,9 +162,8 @@ class SimulatedJobs:
             "cgroup:written": storage.written if self.teams else 0.0,
         }
         self.meter.flow(now, rates)
+        self.meter.keep(rates)
 
     def end(self, pid: int) -> None:
-        process = self.processes.pop(pid, None)
+        self.processes.pop(pid, None)
         self.changes += 1
-        if process is not None:
-            self.meter.forget(process.counters())

@@ -119,11 +119,11 @@ class Meter:
         base = self._spans[-1].base
         base[name] = base.get(name, 0.0) + amount
 
-    def forget(self, names: Iterable[str]) -> None:
-        _, base, steady, _, _ = self._spans[-1]
-        for name in names:
-            base.pop(name, None)
-            steady.pop(name, None)
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all other totals."""
+        base = self._spans[-1].base
+        for name in base.keys() - set(names):
+            del base[name]
 
     def read(self, name: str, at: float) -> float:
         """Return the total of `name` at time `at` (s), up to 20 s ago, or 0 if the name is unknown.
