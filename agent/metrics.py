@@ -1,9 +1,9 @@
-"""Metric declarations, loaded from the TOML file next to the module that reads the metrics."""
+"""Tables in TOML files next to modules, and the metrics that are declared there."""
 
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, convert
 
@@ -79,7 +79,13 @@ class Declarations(dict[str, Metric]):
         self.asked = [(self[name], table) for name, table in tables.items() if table.call]
 
 
+def beside(module: str, name: str = "") -> dict[str, Any]:
+    """Return the TOML file with the name of the module whose `__file__` is given, or with another
+    name at or below the module's folder."""
+    path = Path(module)
+    return tomllib.loads((path.parent / f"{name or path.stem}.toml").read_text(encoding="utf-8"))
+
+
 def declared_beside(module: str) -> Declarations:
     """Return the metrics declared in the TOML file next to the module whose `__file__` is given."""
-    text = Path(module).with_suffix(".toml").read_text(encoding="utf-8")
-    return Declarations(convert(tomllib.loads(text), dict[str, Declaration]))
+    return Declarations(convert(beside(module), dict[str, Declaration]))

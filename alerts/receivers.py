@@ -1,12 +1,11 @@
 """Alert receivers: the `[alertmanager]` table. Secrets are only referenced by file name."""
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from agent.config.settings import Section
 from agent.faults.thresholds import Email, SecretFile, Smarthost, Url, Word
+from agent.metrics import beside
 
 
 class Receivers(Section, frozen=True):
@@ -28,7 +27,7 @@ class Receivers(Section, frozen=True):
     pagerduty_key_file: SecretFile = ""
 
 
-_MESSAGE = tomllib.loads(Path(__file__).with_name("message.toml").read_text("utf-8"))
+_MESSAGE = beside(__file__, "message")
 NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 """Settings, and the other settings that each of them requires."""
 

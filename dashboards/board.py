@@ -1,14 +1,13 @@
 """The dashboards with their colours and common settings, and links that keep the time range and
 selection."""
 
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from agent.metrics import beside
 from agent.model import Cause, Pair, State
 
-LOOKS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("looks.toml").read_text("utf-8"))
+LOOKS: dict[str, Any] = beside(__file__, "looks")
 """Colours and common panel settings."""
 
 COLOURS: dict[str, str] = LOOKS["colours"]

@@ -11,11 +11,9 @@ and drops obsolete parts.
 
 import json
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from grafanalib import core
@@ -23,6 +21,7 @@ from msgspec import Struct, convert
 
 from agent.faults.model import PAGES
 from agent.faults.thresholds import AlertThresholds
+from agent.metrics import beside
 from dashboards.alerts import firing_alerts
 from dashboards.board import BAD, BOARDS, DATASOURCE, LOOKS, Json
 from dashboards.kinds import Bars, Graph, Number, Scope
@@ -32,7 +31,6 @@ from dashboards.tables import Matrix, Table
 SCHEMA_VERSION = 41
 TAG = "dgx-telemetry"
 COLUMNS = 24
-FOLDER = Path(__file__).parent / "boards"
 KINDS: dict[str, type[Graph | Number | Bars | Table | Matrix]] = {
     "graph": Graph,
     "stat": Number,
@@ -66,7 +64,7 @@ class BoardTable(Struct, forbid_unknown_fields=True):
 
 
 def _file(name: str) -> dict[str, Any]:
-    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return beside(__file__, f"boards/{name}")
 
 
 def text_of(name: str, runbook: str) -> str:

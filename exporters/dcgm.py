@@ -7,18 +7,17 @@ always the Prometheus text format, because in OpenMetrics, counter names must en
 
 import os
 import re
-import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cache
 from math import floor
-from pathlib import Path
 from socket import gethostname
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from agent.catalogue import METRICS
+from agent.metrics import beside
 from agent.model import Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
@@ -106,8 +105,7 @@ class DcgmTable(msgspec.Struct, frozen=True):
 
 @cache
 def table() -> DcgmTable:
-    text = Path(__file__).with_name("dcgm.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), DcgmTable)
+    return msgspec.convert(beside(__file__), DcgmTable)
 
 
 class DcgmRow(NamedTuple):

@@ -1,13 +1,13 @@
 """METRICS.md: the meaning and the origin of every metric."""
 
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
 from agent.catalogue import EXPORTED
+from agent.metrics import beside
 from agent.model import Kind, Metric
 
-_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_WORDS = beside(__file__)
 HEADER: list[str] = _WORDS["header"]
 SIGNALS = "Signals"
 TEMPLATE = Path(__file__).with_name("METRICS.template.md")

@@ -4,17 +4,14 @@ Advice about a verdict never suggests to end, stop, or restart a process, becaus
 idle may be running a server or a checkpoint.
 """
 
-import tomllib
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from agent.diagnosis.facts import FactKind, Found
+from agent.metrics import beside
 from agent.model import Cause, Fact, Pair, Severity, State, Verdict
 
-_TABLE: dict[str, Any] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_TABLE: dict[str, Any] = beside(__file__)
 
 
 def _by_pair(name: str) -> dict[Pair, str]:

@@ -6,11 +6,10 @@ generates the file from recordings of loads with known shares. A verdict is corr
 share of its state and cause is within ten percentage points of the measured share.
 """
 
-import tomllib
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
+from agent.metrics import beside
 from agent.model import Cause, Pair, SignalQuality, State
 
 
@@ -47,14 +46,13 @@ class Trials(NamedTuple):
 @cache
 def trials() -> dict[Likeness, Trials]:
     """Return the trials in `confidence.toml`."""
-    text = Path(__file__).with_name("confidence.toml").read_text(encoding="utf-8")
     return {
         Likeness(
             SignalQuality(row.pop("signals")),
             row.pop("several"),
             (State(row.pop("state")), Cause(row.pop("cause"))),
         ): Trials(**row)
-        for row in tomllib.loads(text)["verdicts"]
+        for row in beside(__file__)["verdicts"]
     }
 
 

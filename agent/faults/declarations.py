@@ -8,12 +8,10 @@ another list stands for its items. `each` repeats a table or a block of tables f
 """
 
 import re
-import tomllib
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct, convert
@@ -25,9 +23,8 @@ from agent.faults.model import Fault, Group, function
 from agent.faults.promql import SPAN, Recording, scaled, seconds, span, spoken
 from agent.faults.records import BUSY_DISK, events
 from agent.faults.thresholds import RuleParameters
+from agent.metrics import beside
 from agent.model import WHAT_LOST
-
-FOLDER = Path(__file__).parent / "subjects"
 
 MARK = re.compile(r"\$\{(\w+)(\.seconds)?(?:([-+*])([\d.]+))?(?:\?([^:}]*):([^}]*))?\}")
 SPOKEN = frozenset({"sentence", "summary", "do"})
@@ -147,7 +144,7 @@ class _Conditions:
 
 
 def _file(name: str) -> Json:
-    return tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+    return beside(__file__, f"subjects/{name}")
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:

@@ -1,14 +1,13 @@
 """Inhibition rules with which faults hide other faults, for Alertmanager and for findings."""
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 from agent.faults.conditions import matching
 from agent.faults.model import Fault, HiddenBy
+from agent.metrics import beside
 from agent.model import Finding
 
 
@@ -24,7 +23,7 @@ class Inhibition(NamedTuple):
         return cls((f'alertname="{by.alert}"', *by.having), target, by.same)
 
 
-_TABLES = tomllib.loads(Path(__file__).with_name("hiding.toml").read_text(encoding="utf-8"))
+_TABLES = beside(__file__, "hiding")
 OF_ALL, OF_FINDINGS = (
     tuple(Inhibition.of(HiddenBy.parsed(one["by"]), tuple(one["hidden"])) for one in _TABLES[name])
     for name in ("of_all", "of_findings")

@@ -1,14 +1,13 @@
 """Monitoring faults that conditions cannot express, and the reasons for absent values."""
 
 import os
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 from agent.faults.gpus import of_silent
 from agent.faults.model import NEVER, Fault, Look, Seen
 from agent.limits import paths
+from agent.metrics import beside
 from agent.model import Figure, Finding, Reason
 from agent.sources import kernel_log, system
 from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
@@ -16,7 +15,7 @@ from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
 NVML = "nvml"
 """Source that is considered up without a driver, because it then has nothing to read."""
 
-_REASONS = tomllib.loads(Path(__file__).with_name("reasons.toml").read_text(encoding="utf-8"))
+_REASONS = beside(__file__, "reasons")
 ABSENT: dict[str, str] = _REASONS["words"]
 """Descriptions of the reasons for absent values, from `reasons.toml`."""
 

@@ -9,23 +9,19 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from agent.errors import LogEvent, log
+from agent.metrics import beside
 from agent.model import FINAL, Absent, Reason, checked
 from agent.ranges import ANY
 
 T = TypeVar("T")
 
-REASON_OF_CODE = {
-    int(code): Reason(name)
-    for code, name in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
-}
+REASON_OF_CODE = {int(code): Reason(name) for code, name in beside(__file__).items()}
 """Reason for each NVML return code. The reason for all other codes is `failed`."""
 
 

@@ -1,9 +1,7 @@
 """Groups GPU processes into jobs, and names the jobs, based on /proc data. Pure functions."""
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from posixpath import basename
 from types import MappingProxyType
 from typing import NamedTuple
@@ -11,8 +9,9 @@ from typing import NamedTuple
 from agent.bounds import LONGEST_NAME
 from agent.errors import encodable
 from agent.hardware.files import whole
+from agent.metrics import beside
 
-_TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_TABLE = beside(__file__)
 SHELLS = frozenset(_TABLE["shells"])
 HOSTS, HOST_PREFIXES = SHELLS.union(_TABLE["hosts"]), tuple(_TABLE["host_prefixes"])
 STARTERS, SHOWN = frozenset(_TABLE["starters"]), frozenset(_TABLE["shown"])

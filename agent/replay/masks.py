@@ -3,18 +3,17 @@ or jobs. The same name always has the same mask."""
 
 import re
 import threading
-import tomllib
 from functools import partial
-from pathlib import Path
 from posixpath import basename
 from typing import Any
 
 from agent.hardware.processes import DISPATCHING, LAUNCHING
+from agent.metrics import beside
 
 UUID = re.compile(
     r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
 )
-_NAMES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_NAMES: dict[str, Any] = beside(__file__)
 SHAPES: dict[str, str] = _NAMES["shapes"]
 PROGRAMS, UNTAPED_NAMES = frozenset(_NAMES["programs"]), frozenset(_NAMES["untaped"])
 

@@ -2,16 +2,15 @@
 
 import ctypes
 import sys
-import tomllib
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import pynvml
 from msgspec import Struct, convert
 
 from agent.hardware.kernel_log import KernelLog, LogLine
+from agent.metrics import beside
 from agent.simulator.models import (
     AMPERE,
     BLACKWELL,
@@ -167,11 +166,7 @@ class NvmlTable(Struct, frozen=True):
     fields: tuple[FieldRow, ...]
 
 
-def _table(name: str) -> dict[str, Any]:
-    return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-NVML = convert(_table("nvml"), NvmlTable)
+NVML = convert(beside(__file__, "nvml"), NvmlTable)
 CALLS = {f"nvmlDeviceGet{name}": row for name, row in NVML.calls.items()} | NVML.others
 NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
 """Latest full version of each branch, for simulations that specify only the branch."""
@@ -202,7 +197,7 @@ def address_of(pointer: Any) -> int:
         return 0
 
 
-_TABLES = _table("kernel_log")
+_TABLES = beside(__file__, "kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
 """Message text by XID, and the different texts for GPUs with page retirement."""
 

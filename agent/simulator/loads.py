@@ -1,12 +1,12 @@
 """Loads of jobs on GPUs and on the host, from `loads.toml`. Shares are fractions of capacity."""
 
-import tomllib
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+
+from agent.metrics import beside
 
 STEP = 0.23
 """Seconds per training step on an H100. A second is not a multiple of this value, so reads at
@@ -116,7 +116,7 @@ def _scenarios(tables: dict[str, Any]) -> dict[str, tuple[ScenarioLoad, ...]]:
     return msgspec.convert(tables["scenarios"], dict[str, tuple[ScenarioLoad, ...]])
 
 
-PARTS = _scenarios(tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")))
+PARTS = _scenarios(beside(__file__))
 IDLE = PARTS["idle"][0].works[0]
 
 

@@ -1,14 +1,13 @@
 """The simulated GPUs and systems, each defined by a file in `gpus/` or `systems/`. This module does
 not use the agent's specs, because these are tested against its values."""
 
-import tomllib
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
 
 from msgspec import Struct, convert
 
-FOLDER = Path(__file__).parent
+from agent.metrics import beside
 
 KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 8, 9, 10
 """Values of `nvmlDeviceGetArchitecture`."""
@@ -154,9 +153,9 @@ class SystemModel(Struct, frozen=True):
 
 
 def _system(path: Path) -> SystemModel:
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    gpu = (FOLDER / "gpus" / f"{table['gpu']}.toml").read_text(encoding="utf-8")
-    return convert({**table, "name": path.stem, "model": tomllib.loads(gpu)}, SystemModel)
+    table = beside(__file__, f"systems/{path.stem}")
+    gpu = beside(__file__, f"gpus/{table['gpu']}")
+    return convert({**table, "name": path.stem, "model": gpu}, SystemModel)
 
 
 def address(bus: int) -> str:
@@ -167,7 +166,7 @@ def address(bus: int) -> str:
 ALL: Mapping[str, SystemModel] = {
     system.name: system
     for system in sorted(
-        map(_system, (FOLDER / "systems").glob("*.toml")),
+        map(_system, Path(__file__).with_name("systems").glob("*.toml")),
         key=lambda one: (not one.dgx, one.model.architecture, one.name),
     )
 }  # DGX systems first, and oldest GPUs first within each group

@@ -1,21 +1,18 @@
 """Files of the simulated host: their texts from files.toml, and the files that contain counters."""
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from agent.metrics import beside
 from agent.simulator.devices import PRESSURE_KINDS
 from agent.simulator.jobs import USER, SimulatedProcess, SimulatedThread
 from agent.simulator.machine import Machine
 
 Content = Callable[[], str]
 
-TEXTS: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    Path(__file__).with_name("files.toml").read_text(encoding="utf-8")
-)
+TEXTS: Mapping[str, Mapping[str, str]] = beside(__file__, "files")
 TICKS_PER_SECOND = 100  # Ticks per second of CPU time
 WORD = 4  # bytes per unit of the InfiniBand data counters
 

@@ -9,17 +9,16 @@ After each fault, the machine updates its counter rates (`Machine.apply`).
 """
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
-from pathlib import Path
 from typing import NamedTuple
 
 from msgspec import Struct, convert
 
+from agent.metrics import beside
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import HOPPER, VOLTA, SystemModel
 
@@ -81,17 +80,13 @@ class Breakage(Struct, frozen=True):
     at: float = 0.0
     every: float = 0.0
 
-    @property
-    def strikes(self) -> bool:
-        return bool(self.set or self.breaks or self.call)
-
 
 class _Table(Struct):
     scenarios: dict[str, Breakage]
     faults: dict[str, Breakage]
 
 
-_TABLE = convert(tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")), _Table)
+_TABLE = convert(beside(__file__), _Table)
 SCENARIOS, FAULTS = _TABLE.scenarios, _TABLE.faults
 NAMES = tuple(SCENARIOS)
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
@@ -168,7 +163,7 @@ def _course(name: str, begin: float, end: float) -> Iterator[Change]:
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]
     for fault in filter(None, map(_fault, parts(name))):
-        if fault.strikes:
+        if fault.set or fault.breaks or fault.call:
             first = begin + fault.at
             times = count(first, fault.every) if fault.every else (first,)
             changes.append(zip(times, repeat(fault)))

@@ -3,7 +3,6 @@
 Each system or GPU has a TOML file with its name. tests/agent/specs checks their contents.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -17,6 +16,7 @@ from msgspec import Meta, Struct, convert
 from agent.config.configuration import ConfigError
 from agent.config.decoding import Share
 from agent.config.settings import Section, Settings
+from agent.metrics import beside
 from agent.model import GpuIdentity
 
 _PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
@@ -153,10 +153,8 @@ def load() -> Specs:
     """Read the data sheets in this package, in order of name."""
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
-    sheets = Path(__file__).parent.glob("*.toml")
-    for entry in sorted(sheets, key=lambda entry: entry.name):
-        name = entry.name.removesuffix(".toml")
-        content = tomllib.loads(entry.read_text(encoding="utf-8"))
+    for name in (sheet.stem for sheet in sorted(Path(__file__).parent.glob("*.toml"))):
+        content = beside(__file__, name)
         if "system" in content:
             systems[name] = convert(_sheet(name, content["system"]), SystemSpec)
         if "gpu" in content:

@@ -4,11 +4,9 @@ Each kind of fact or finding has a sentence template that consists of parts. A p
 any of its figures or names is unknown.
 """
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from pathlib import Path
 from string import Formatter
 from typing import Any
 
@@ -17,6 +15,7 @@ from agent.faults.findings import by_kind, of_gpus
 from agent.faults.model import function
 from agent.faults.places import PATHS
 from agent.faults.watch import AlertState
+from agent.metrics import beside
 from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
@@ -47,10 +46,7 @@ SOON = 10.0
 every second."""
 
 FACTS: Mapping[FactKind, Parts] = {
-    FactKind(kind): parts
-    for kind, parts in tomllib.loads(
-        Path(__file__).with_name("facts.toml").read_text(encoding="utf-8")
-    ).items()
+    FactKind(kind): parts for kind, parts in beside(__file__, "facts").items()
 }
 
 

@@ -4,14 +4,13 @@
 depends on more fields of the kernel log line: the unit, whether the error was fatal, and two words.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, convert
 
+from agent.metrics import beside
 from agent.model import Severity
 
 
@@ -46,7 +45,7 @@ HARMLESS_MANAGED = 3  # MFDE event status that has no significance
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("codes.toml").read_text(encoding="utf-8"))
+    return beside(__file__, "codes")
 
 
 @cache
