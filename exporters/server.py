@@ -45,10 +45,14 @@ web_response.SERVER_SOFTWARE = SOFTWARE  # type: ignore[attr-defined]
 
 
 async def serve(
-    app: web.Application, listen: str, *, context: "SSLContext | None" = None
+    app: web.Application,
+    listen: str,
+    *,
+    context: "SSLContext | None" = None,
+    most: int = MOST_CONNECTIONS,
 ) -> Server:
     """Listen on all addresses of `HOST:PORT`; an empty host stands for all IPv4 and IPv6 addresses.
-    Raise BadInput if listening fails."""
+    `most` is the maximum number of open connections. Raise BadInput if listening fails."""
     host, port = parse_listen(listen)
     runner = web.AppRunner(
         app,
@@ -65,14 +69,14 @@ async def serve(
         from asyncio.sslproto import SSLProtocol
 
         told, SSLProtocol.max_size = SSLProtocol, TLS_BUFFER
-    told.connection_made = _limited(told.connection_made)
+    told.connection_made = _limited(told.connection_made, most)
     try:
         await web.TCPSite(runner, host or None, port, ssl_context=context).start()
     except (OSError, UnicodeError) as error:  # an invalid host name raises UnicodeError
         await runner.cleanup()
         code = getattr(error, "errno", None) or 0
         if code == EADDRNOTAVAIL and not host:  # IPv6 is disabled
-            return await serve(app, f"0.0.0.0:{port}", context=context)
+            return await serve(app, f"0.0.0.0:{port}", context=context, most=most)
         why = os.strerror(code) if code > 0 else str(getattr(error, "strerror", error))
         if code == EADDRINUSE:
             why += f"; --listen {listen.rpartition(':')[0]}:0 takes a free port"
@@ -80,7 +84,9 @@ async def serve(
     return runner
 
 
-def _limited(connect: Callable[[Any, Transport], None]) -> Callable[[Any, Transport], None]:
+def _limited(
+    connect: Callable[[Any, Transport], None], most: int
+) -> Callable[[Any, Transport], None]:
     """Limit the connections, which neither asyncio nor aiohttp does. Any further connection closes
     the oldest connection of the client with the most connections. `connect` is told of a new
     connection: with TLS before the handshake, which a client may never begin."""
@@ -95,8 +101,8 @@ def _limited(connect: Callable[[Any, Transport], None]) -> Callable[[Any, Transp
         for one in [one for one in clients if one.is_closing()]:
             del clients[one]
         clients[transport] = (transport.get_extra_info("peername") or ("",))[0]
-        if len(clients) > MOST_CONNECTIONS:
-            ((most, _),) = Counter(clients.values()).most_common(1)
-            next(one for one, client in clients.items() if client == most).abort()
+        if len(clients) > most:
+            ((largest, _),) = Counter(clients.values()).most_common(1)
+            next(one for one, client in clients.items() if client == largest).abort()
 
     return connected

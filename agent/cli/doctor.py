@@ -37,7 +37,7 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     writing.close()
     try:
         raw = reading.recv_bytes() if reading.poll(timeout) else None
-    except EOFError:
+    except (EOFError, OSError):  # nothing, or only the beginning
         raw = b""
     delay = _delay(child, time.monotonic() - began)
     os.kill(child, signal.SIGKILL)  # do not wait for the exit: it may be stuck in a kernel call

@@ -7,6 +7,7 @@ each node serves the metrics of the agent for its scenario (see agent/simulator/
 
 import argparse
 import asyncio
+import resource
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from agent.clock import SystemClock
 from agent.errors import BadInput
 from agent.simulator.fleet import plan
 from exporters.fleet import FleetPages
-from exporters.server import serve
+from exporters.server import MOST_CONNECTIONS, serve
 
 POWER_CUT = 300.0
 """Seconds until the last rack loses power."""
@@ -45,7 +46,7 @@ async def run_fleet(given: argparse.Namespace) -> None:
     stop = stop_signal()
     shown = {kind: exposition_of(agent, process=False) for kind, agent in agents.items()}
     pages = FleetPages(nodes, shown, awaited)
-    server = await serve(pages.app, given.address)
+    server = await serve(pages.app, given.address, most=len(nodes) + MOST_CONNECTIONS)
     for agent in agents.values():
         agent.start()
     works = [asyncio.create_task(work) for work in (cut_power(), *(one.run() for one in pollers))]
@@ -70,6 +71,8 @@ def _given() -> argparse.Namespace:
 
 if __name__ == "__main__":
     sys.setswitchinterval(SWITCH_INTERVAL)  # keeps scrapes fast despite many threads
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection per node
     try:
         asyncio.run(run_fleet(_given()))
     except BadInput as error:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,18 @@ def test_a_look_without_a_processor_says_nothing_of_the_driver() -> None:
         os.sched_setaffinity(0, usual)
     assert answer is not None
     assert "for a processor" in answer[BROKEN]
+
+
+@pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\1\0{"])
+def test_a_look_that_dies_is_reported(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its answer, and in the middle of it, as when the kernel ends it for its memory."""
+
+    def die(pipe: Connection, _: bytes) -> None:
+        os.write(pipe.fileno(), sent)
+        os._exit(1)
+
+    monkeypatch.setattr(Connection, "send_bytes", die)
+    assert in_child(dict, timeout=1e6) == {BROKEN: "the look ended without a word"}
 
 
 def test_a_wrong_input_of_the_look_is_reported() -> None:
