@@ -12,14 +12,13 @@ from typing import NamedTuple
 import pytest
 
 from agent import simulator
-from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from alerts.build import rules
 from exporters.default_set import DefaultSet
 from tests.support.alert_replay import UNASKED, Replay, Series, scrape, used
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machine_controls import reload_driver, reset_gpu
-from tests.support.machines import AgentBench
+from tests.support.machines import watched
 
 pytestmark = pytest.mark.promtool
 
@@ -62,9 +61,7 @@ class Day:
 
     def start_agent(self) -> None:
         """A new process of the agent on the same machine."""
-        hardware = Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
-        agent = Agent(Settings(), hardware, self.clock, inline=True)
-        self.bench = AgentBench(agent, self.clock, self.machine)
+        self.bench = watched(self.machine, self.clock)
         self.default = DefaultSet()
 
     @property

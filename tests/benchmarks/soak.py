@@ -26,7 +26,6 @@ from pathlib import Path
 from msgspec import structs
 
 from agent import simulator as simulation
-from agent.cli.assembly import Agent, Hardware
 from agent.cli.options import board_of
 from agent.config.settings import Settings
 from agent.diagnosis.accounting import WAITS_FOR
@@ -40,7 +39,7 @@ from exporters.snapshot_json import document
 from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machine_controls import reload_driver, set_mig
-from tests.support.machines import OPENMETRICS, TEXT, AgentBench
+from tests.support.machines import OPENMETRICS, TEXT, AgentBench, watched
 from tests.support.random_faults import CALM, XIDS, HostileSlurm, RandomFaults
 
 ROUND = 280
@@ -190,9 +189,8 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     plugs = Hotplug(machine.host)
     slurm = HostileSlurm()
     host = replace(plugs.wrapped(), schedulers=slurm)
-    hardware = Hardware(lambda: machine.nvml, host, simulated=True)
-    agent = Agent(config or Settings(), hardware, clock, inline=True)
-    bench = AgentBench(agent, clock, machine).run(3)
+    bench = watched(machine, clock, config, host).run(3)
+    agent = bench.agent
     for gpu in machine.gpus:
         for code in XIDS:
             machine.driver.xid(gpu.index, code)
@@ -202,7 +200,7 @@ def build(system: str, gpus: int | None = None, config: Settings | None = None) 
     set_mig(machine, 0, on=False)
     bench.run(ROUND - STORMY)
     exposition = Exposition(lambda: agent.poller.latest, clock.monotonic)
-    feed = Feed(board_of(agent, hardware))
+    feed = Feed(board_of(agent, bench.hardware))
     agent.poller.listeners.append(feed)
     random_faults = RandomFaults(machine, plugs, agent, agent.settings, slurm)
     return Soak(bench, random_faults, exposition, feed, series_of(agent.poller.latest))

@@ -29,8 +29,8 @@ from exporters.live.feed import Feed
 from exporters.prometheus import Exposition
 from exporters.server import serve
 from tests.stack.running import clean_environment
+from tests.support.machines import first_gpus
 from tests.support.repository import ROOT
-from tests.support.statuses import simulation
 
 PAGE_HELD_AFTER, PAGE_SELDOM = 10.0, 1 / 15
 """For tests of the page: no one learns more from waiting a minute."""
@@ -123,7 +123,7 @@ async def member(spec: str, speed: float, config: Settings) -> Member:
     pairs = [part.split("*") for part in scenario.split(",") if "*" in scenario]
     lived = HistoryClock(sum(float(seconds) for _, seconds in pairs))
     clock: Clock = lived if pairs else SystemClock(speed)
-    machine = simulator.build(simulation(f"{system}:{pairs[0][0]}" if pairs else spec), clock)
+    machine = simulator.build(first_gpus(f"{system}:{pairs[0][0]}" if pairs else spec), clock)
     machine.nvml.real_time = not pairs  # in a past nobody can wait for a slow call
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     agent = Agent(config, hardware, clock, inline=bool(pairs))

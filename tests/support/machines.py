@@ -18,6 +18,7 @@ from agent.hardware.host import Host
 from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from agent.series import SampleStore
+from agent.simulator import models
 from agent.specs.sheets import SpecConfig
 from exporters.prometheus import Exposition
 from exporters.settings import MetricsConfig
@@ -35,6 +36,7 @@ class AgentBench:
     agent: Agent
     clock: FrozenClock
     machine: Any = None
+    hardware: Any = None  # as the agent has it
 
     def run(self, seconds: int) -> "AgentBench":
         """Tick once a second."""
@@ -80,11 +82,20 @@ def simulated(name: str, config: Settings | None = None, gpus: int | None = None
     """A simulated machine of `SYSTEM[@DRIVER][:SCENARIO]`. Of one with NVSwitches it has the first
     `gpus` alone, and misses none, for who would only see more of the same: each costs 3 ms a tick.
     The links of the others lead from GPU to GPU, and they are always whole."""
-    clock = FrozenClock()
+    clock, config = FrozenClock(), config or Settings()
     machine = simulation.build(first_gpus(name, gpus), clock)
-    hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
-    config = config or Settings(SpecConfig(gpus=len(machine.gpus) if gpus else 0))
-    return AgentBench(Agent(config, hardware, clock, inline=True), clock, machine)
+    if gpus:
+        config = config.including(SpecConfig(gpus=len(machine.gpus)))
+    return watched(machine, clock, config)
+
+
+def watched(
+    machine: Any, clock: FrozenClock, config: Settings | None = None, host: Host | None = None
+) -> AgentBench:
+    """An agent of a simulated machine, or of this host of it."""
+    hardware = Hardware(lambda: machine.nvml, host or machine.host, simulated=True)
+    agent = Agent(config or Settings(), hardware, clock, inline=True)
+    return AgentBench(agent, clock, machine, hardware)
 
 
 class Moment(NamedTuple):
@@ -124,8 +135,26 @@ def played(name: str, gpus: int | None = 2) -> Played:
 _played = cache(Played)
 
 
-def first_gpus(name: str, count: int | None) -> simulation.Simulation:
-    """The machine of a name, with its first GPUs alone where it has NVSwitches."""
+def rack(gpus: int) -> models.SystemModel:
+    """More GPUs than any system of the simulation has."""
+    return replace(
+        models.ALL["dgx-a100"],
+        name={16: "sixteen"}.get(gpus, f"rack-{gpus}"),
+        product=f"A machine of {gpus}",
+        vendor="Somebody",
+        buses=tuple(range(0x10, 0x10 + gpus)),
+    )
+
+
+RACKS = {rack(gpus).name: rack(gpus) for gpus in (16, 72)}
+
+
+def first_gpus(name: str, count: int | None = None) -> simulation.Simulation:
+    """The machine of a name, those of RACKS included, with its first GPUs alone where it has
+    NVSwitches."""
+    system, _, scenario = name.partition(":")
+    if system in RACKS:
+        return simulation.Simulation(RACKS[system], scenario)
     parsed = simulation.parse(name)
     buses = parsed.system.buses
     return replace(

@@ -11,8 +11,9 @@ from agent.cli.once import StatusView, page
 from agent.simulator import FAULTS, SCENARIOS, SimulationError
 from agent.simulator.scenarios import TOUR
 from agent.status.model import FindingStatus, Level, Status
+from tests.support.machines import first_gpus
 from tests.support.nightly import NIGHTLY
-from tests.support.statuses import Shown, shown, simulation
+from tests.support.statuses import Shown, shown
 
 SYSTEM, GPUS = "dgx-h100", 2
 CODES = ("xid-31", "xid-48", "xid-79")
@@ -33,7 +34,7 @@ def _pairs() -> Iterator[str]:
         for fault in faults:
             name = f"{SYSTEM}:{scenario}+{fault}"
             try:
-                simulation(name)
+                first_gpus(name)
             except SimulationError:
                 continue
             if scenario != TOUR:

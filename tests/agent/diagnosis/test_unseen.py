@@ -9,14 +9,12 @@ from typing import Any, cast
 import pytest
 
 from agent import simulator as simulation
-from agent.cli.assembly import Agent, Hardware
-from agent.config.settings import Settings
 from agent.diagnosis.accounting import STATE_SECONDS
 from agent.hardware.files import FileTree
 from agent.model import State
 from agent.sources import process, workload
 from tests.support.frozen_clock import FrozenClock
-from tests.support.machines import AgentBench, first_gpus
+from tests.support.machines import AgentBench, first_gpus, watched
 
 CHILD = r"^/proc/99999\b"
 """A child that each process has then."""
@@ -65,11 +63,8 @@ WAYS = {
 def bench_of(hidden: str = "^$", error: int = ENOENT) -> AgentBench:
     clock = FrozenClock()
     machine = simulation.build(first_gpus("dgx-h100:held", 1), clock)
-    host = replace(
-        machine.host, files=cast(FileTree, HiddenFiles(machine.host.files, hidden, error))
-    )
-    hardware = Hardware(lambda: machine.nvml, host, simulated=True)
-    return AgentBench(Agent(Settings(), hardware, clock, inline=True), clock, machine)
+    files = cast(FileTree, HiddenFiles(machine.host.files, hidden, error))
+    return watched(machine, clock, host=replace(machine.host, files=files))
 
 
 def held(bench: AgentBench) -> float:

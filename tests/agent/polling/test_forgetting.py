@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from agent import simulator as simulation
-from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Configuration, Settings
 from agent.faults.findings import findings
 from agent.hardware.device import MOST_LINKS
@@ -19,7 +18,7 @@ from agent.status.words import finding_text
 from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machine_controls import cut_link
-from tests.support.machines import AgentBench, simulated
+from tests.support.machines import AgentBench, simulated, watched
 
 NIC = PathKey("network", "eth7", "", "", "transmit")
 SENT = ReadKey("network", "counters")
@@ -156,8 +155,7 @@ def machine() -> tuple[AgentBench, Hotplug]:
     clock = FrozenClock()
     built = simulation.build(simulation.parse("k40:idle"), clock)
     plugs = Hotplug(built.host)
-    hardware = Hardware(lambda: built.nvml, plugs.wrapped(), simulated=True)
-    return AgentBench(Agent(CONFIG, hardware, clock, inline=True), clock, built), plugs
+    return watched(built, clock, CONFIG, plugs.wrapped()), plugs
 
 
 def said(bench: AgentBench) -> list[str]:

@@ -21,7 +21,7 @@ from agent.sources.agent_health import SOURCE_UP
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from tests.support.frozen_clock import FrozenClock
-from tests.support.machines import AgentBench, first_gpus
+from tests.support.machines import AgentBench, first_gpus, watched
 from tests.support.patience import PATIENCE
 
 EVERYTHING = Settings(ProcessConfig(series=4), JobConfig(info=True))
@@ -88,8 +88,7 @@ def garbled(system: str, seed: int, texts: list[str], share: float) -> tuple[Age
     machine = simulation.build(simulation.parse(system), clock)
     files = Garbled(machine.host.files, Random(seed), texts, 0.0)
     host = Host(files, machine.host.psutil, machine.host.login)
-    hardware = Hardware(lambda: machine.nvml, host, simulated=True)
-    bench = AgentBench(Agent(EVERYTHING, hardware, clock, inline=True), clock, machine)
+    bench = watched(machine, clock, EVERYTHING, host)
     files.share = share
     return bench, files
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.cli.assembly import Agent, Hardware
+from agent.cli.assembly import Agent
 from agent.cli.check import page
 from agent.cli.once import StatusView
 from agent.clock import SystemClock
@@ -64,7 +64,6 @@ def test_an_unknown_name_is_one_sentence() -> None:
 def test_xids_that_are_switched_off_have_no_listener() -> None:
     clock = SystemClock()
     bench = simulated("dgx-h100:xid")
-    hardware = Hardware(lambda: bench.machine.nvml, bench.machine.host, simulated=True)
-    agent = Agent(OFF, hardware, clock, inline=True)
+    agent = Agent(OFF, bench.hardware, clock, inline=True)
     asyncio.run(agent.poller.tick())
     assert agent.watch.poll(0) is False
