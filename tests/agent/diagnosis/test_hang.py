@@ -2,6 +2,7 @@
 
 import pytest
 
+from agent.diagnosis import accounting, job_watch
 from agent.diagnosis.hang import REMOTE_AFTER, hung, late_gpus
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import GpuHistory, RankActivity
@@ -118,8 +119,6 @@ def waited(figures: Figures) -> float:
 
 def seconds_until_hung(bench: AgentBench) -> float:
     """Seconds until the gauge says hung, and the job with it."""
-    from agent.diagnosis import accounting
-
     for seconds in range(1, 60):
         shown = bench.run(1).samples.where(accounting.STATE, state="hung")
         if shown and all(shown.values()):
@@ -136,8 +135,10 @@ def test_a_rank_that_waits_for_input_is_named_within_20_s(system: str) -> None:
     (job,) = bench.agent.jobs.current.running
     assert job.hang is not None
     (culprit,) = job.hang.culprits
-    assert (culprit.rank, culprit.state) == (1, CulpritState.ASLEEP)
+    assert (culprit.rank, culprit.gpu.index, culprit.state) == (1, 1, CulpritState.ASLEEP)
     assert culprit.pid == bench.machine.jobs.trainers[1]
+    named = *culprit.gpu.labels, "1", str(culprit.pid), ""
+    assert bench.samples.all(job_watch.HUNG) == {named: 1}
 
 
 def test_a_stopped_rank_is_named_and_goes_on() -> None:

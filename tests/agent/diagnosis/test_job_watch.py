@@ -70,19 +70,6 @@ def test_the_gpu_that_never_waits_is_named() -> None:
     assert job.never_waits.index == 1
 
 
-def test_a_hang_is_reported_with_its_process() -> None:
-    bench = simulated(f"{SMALL}:hang").run(10)
-    assert only(bench).hang is None
-    hang = only(bench.run(14)).hang
-    assert hang is not None
-    (culprit,) = hang.culprits
-    assert (culprit.rank, culprit.gpu.index) == (1, 1)
-    assert culprit.pid == bench.machine.jobs.trainers[1]
-    ((labels, value),) = bench.samples.all(job_watch.HUNG).items()
-    assert labels == (*culprit.gpu.labels, "1", str(culprit.pid), "")
-    assert value == 1
-
-
 @pytest.mark.parametrize(
     "name",
     shortly(
