@@ -166,7 +166,7 @@ def test_slurm(tmp_path: Path) -> None:
 
 
 def test_opentelemetry() -> None:
-    """The file; what is in it is tried in test_opentelemetry.py."""
+    """The file; what is in it is tried in test_requirements.py."""
     _, line = commands("opentelemetry")
     _, _, path = shlex.split(line)
     assert yaml.safe_load((ROOT / path).read_text())["service"]
