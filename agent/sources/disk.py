@@ -9,14 +9,7 @@ from functools import partial
 from typing import Any
 
 from agent.config.settings import Section
-from agent.hardware.files import (
-    FileTree,
-    names_in,
-    read_int,
-    read_text,
-    text_or_nothing,
-    whole,
-)
+from agent.hardware.files import FileTree, names_in, read_int, read_text, text_or_nothing, whole
 from agent.hardware.host import Host
 from agent.metrics import declared_beside
 from agent.model import Absent, ReadKey, Reason, checked
@@ -59,6 +52,7 @@ never run."""
 MOST_ERRORS = 1 << 31
 ARRAY_STATE = 5.0  # Interval at which arrays are checked (s)
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
+NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
 
 
 def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
@@ -78,7 +72,9 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
             of = stats[counted(disk)]
             out.add(READ_BYTES, of.read_bytes, disk)
             out.add(WRITTEN_BYTES, of.write_bytes, disk)
-            out.add(BUSY, of.busy_time / 1000, disk)
+            # kernels before 5.10 do not count the busy time of arrays
+            timed = of.busy_time > 0 or of.read_bytes + of.write_bytes == 0
+            out.add(BUSY, of.busy_time / 1000 if timed else NO_BUSY_TIME, disk)
 
     return read
 

@@ -353,3 +353,13 @@ def test_of_everything_as_many_are_reported_as_fit(
     assert [absence.detail[:22] for absence in shown] == ["44 of 300 devices are "]
     if part == "alarms":
         assert sum(shortly(reading).values()) == 1
+
+
+def test_busy_time_that_the_kernel_does_not_count_is_absent(bench: HostBench) -> None:
+    """As on RHEL 8 and on DGX OS 5, whose kernels are 4.18 and 5.4."""
+    bench.array("md0", "raid0", "1")
+    bench.psutil.disks = {"md0": (1 << 30, 0, 0)}
+    reading = bench.read(disk, "counters")
+    busy = {("dgx_disk_busy_seconds_total", "md0"): Reason.UNSUPPORTED}
+    assert reasons(reading.absences) == busy
+    assert ("dgx_disk_read_bytes_total", "md0") in values(reading)
