@@ -24,23 +24,26 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
             for s in (State.STARVED, State.THROTTLED)
         },
     }
-    lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip(), "", "# Contents", ""]
-    for title, names in _contents(groups):
-        lines.append(f"- {title}: {', '.join(f'[{name}](#{name})' for name in names)}")
-    every = [rule for group in groups for rule in group.rules if isinstance(rule, Fault)]
+    parts: dict[str, dict[str, list[Fault]]] = {}
+    title, rules_of = "", dict[str, list[Fault]]()
     for group in groups:
-        faults = [rule for rule in group.rules if isinstance(rule, Fault)]
-        if faults and group.title:
-            lines += ["", f"# {group.title}"]
-        for alert in dict.fromkeys(fault.alert for fault in faults):
-            if f'<a id="{alert}"></a>' in "".join(lines):  # several groups may have rules for it
-                continue
+        title = group.title or title
+        for fault in (rule for rule in group.rules if isinstance(rule, Fault)):
+            if fault.alert not in rules_of:  # several groups may have rules for it
+                rules_of[fault.alert] = parts.setdefault(title, {})[fault.alert] = []
+            rules_of[fault.alert].append(fault)
+    lines = [(PAGES / "HEAD.md").read_text(encoding="utf-8").rstrip(), "", "# Contents", ""]
+    for part, alerts in parts.items():
+        lines.append(f"- {part}: {', '.join(f'[{name}](#{name})' for name in alerts)}")
+    for part, alerts in parts.items():
+        lines += ["", f"# {part}"]
+        for alert, faults in alerts.items():
             page = (PAGES / f"{alert}.md").read_text(encoding="utf-8").rstrip()
             for mark, text in generated.items():
                 page = page.replace(mark, text)
             lines += ["", f'## <a id="{alert}"></a>{alert}', "", page]
             lines += ["", "<details><summary>When it fires</summary>", ""]
-            for fault in (one for one in every if one.alert == alert):
+            for fault in faults:
                 hold = "at once" if fault.hold == "0s" else f"for {parameters.over(fault.hold)}"
                 labels = ", ".join(f"{name} {value}" for name, value in fault.labels.items())
                 hold = f"{hold} ({labels})" if labels else hold
@@ -48,19 +51,6 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
                 lines += ["  ```promql", f"  {fault.expr}", "  ```", ""]
             lines.append("</details>")
     return "\n".join(lines) + "\n"
-
-
-def _contents(groups: Sequence[Group]) -> Iterator[tuple[str, list[str]]]:
-    """Yield each part with its alerts. A group without a title belongs to the previous part."""
-    parts: dict[str, list[str]] = {}
-    title, seen = "", set[str]()
-    for group in groups:
-        title = group.title or title
-        for rule in group.rules:
-            if isinstance(rule, Fault) and rule.alert not in seen:
-                seen.add(rule.alert)
-                parts.setdefault(title, []).append(rule.alert)
-    yield from parts.items()
 
 
 TEMPLATE = Path(__file__).with_name("runbook.template.html")
