@@ -4,7 +4,7 @@ import ctypes
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import pynvml
 from msgspec import Struct, convert
@@ -12,13 +12,6 @@ from msgspec import Struct, convert
 from agent.hardware.kernel_log import KernelLog, LogLine
 from agent.metrics import beside
 from agent.simulator.models import (
-    AMPERE,
-    BLACKWELL,
-    HOPPER,
-    MAXWELL,
-    PASCAL,
-    VOLTA,
-    GpuModel,
     SystemModel,
 )
 
@@ -79,54 +72,6 @@ UNINITIALIZED, NO_PERMISSION, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 4, 6, 
 GPU_IS_LOST, VERSION_MISMATCH, UNKNOWN = 15, 25, 999
 
 MOST_LINKS = 18
-
-
-class Question(NamedTuple):
-    """The GPU model, driver, and MIG mode, which determine the supported functions and fields."""
-
-    model: GpuModel
-    driver: Driver
-    mig: bool = False
-
-    @property
-    def arch(self) -> int:
-        return self.model.architecture
-
-    @property
-    def linked(self) -> bool:
-        return self.model.links is not None
-
-    def link_code(self, link: int) -> int:
-        links = self.model.links
-        return ANSWERED if links and 0 <= link < links.number else NOT_SUPPORTED
-
-
-OF: dict[str, Callable[[Question], bool]] = {
-    "": lambda _: True,
-    "datacentre": lambda q: q.model.datacentre,
-    "divides": lambda q: q.model.divides,
-    "fan": lambda q: q.model.fan,
-    "own-memory": lambda q: not q.model.shared_memory,
-    "whole": lambda q: not q.mig,
-    "maxwell": lambda q: q.arch >= MAXWELL and not q.mig,
-    "slot": lambda q: q.arch >= MAXWELL and not q.mig and q.model.slot,
-    "pascal": lambda q: q.arch >= PASCAL,
-    "volta": lambda q: q.arch >= VOLTA,
-    "hbm": lambda q: q.arch >= VOLTA and q.model.bus_width >= 1024,  # bits
-    "remaps": lambda q: q.model.remaps and not q.mig,
-    "retires": lambda q: q.model.datacentre and q.arch <= VOLTA,
-    "gpm": lambda q: q.model.gpm and not q.mig,
-    "gpm-divided": lambda q: q.model.gpm and q.mig,
-    "nvlink": lambda q: q.linked,
-    "nvlink-to-4": lambda q: q.linked and q.arch < BLACKWELL,
-    "nvlink-3-to-4": lambda q: q.linked and AMPERE <= q.arch < BLACKWELL,
-    "nvlink-5": lambda q: q.linked and q.arch >= BLACKWELL,
-    "fabric": lambda q: q.linked and q.arch >= HOPPER,
-    # After driver 460, payload is only counted on GPUs with a GPU System Processor (GSP).
-    "counts-nvlink": lambda q: q.linked and (q.arch >= AMPERE or q.driver < (465,)),
-    "counts-wire": lambda q: OF["counts-nvlink"](q) and q.arch >= VOLTA,
-}
-"""Conditions that GPUs must meet to support a function or field, by keyword in nvml.toml."""
 
 
 class CallRow(Struct, frozen=True):

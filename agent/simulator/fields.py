@@ -15,9 +15,7 @@ from agent.simulator import driver
 from agent.simulator.driver import (
     MOST_LINKS,
     NVML,
-    OF,
     FieldRow,
-    Question,
     address_of,
     pointer_to,
     refuse,
@@ -33,15 +31,15 @@ ALL_LINKS = 0xFFFFFFFF
 FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
 
-def field_code(field: int, scope: int, asked: Question, gpu: SimulatedGpu) -> int:
+def field_code(field: int, scope: int, gpu: SimulatedGpu) -> int:
     """Return the return code for a field of `nvmlDeviceGetFieldValues`. A link that is down does
     not support the fields for one link or for the sum of all links."""
     row = FIELDS.get(field)
-    if row is None or asked.driver < row.since or not OF[row.of](asked):
+    if row is None or gpu.driver.numbers < row.since or not gpu.supports(row.of):
         return driver.NOT_SUPPORTED
     if not (row.per_link or row.summed) or (row.summed and scope == ALL_LINKS):
         return driver.ANSWERED
-    code = asked.link_code(scope)
+    code = gpu.link_code(scope)
     down = not code and row.summed and not gpu.active(gpu.links[scope])
     return driver.NOT_SUPPORTED if down else code
 
@@ -61,11 +59,11 @@ def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
 
 
 def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
-    now, asked, entries = nvml.machine.now, nvml.asked(gpu), []
+    now, entries = nvml.machine.now, []
     micros = nvml.machine.micros(now)
     for one in questions:
         field, scope = one if isinstance(one, tuple | list) else (one, 0)
-        code = field_code(field, scope, asked, gpu)
+        code = field_code(field, scope, gpu)
         if code:
             entries.append(ENTRY.pack(field, scope, 0, 0, 0, code, 0))
             continue

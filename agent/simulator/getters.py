@@ -142,7 +142,7 @@ def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
 
 
 def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
-    if code := nvml.asked(gpu).link_code(link):
+    if code := gpu.link_code(link):
         refuse(code)
     return int(gpu.active(gpu.links[link]))
 

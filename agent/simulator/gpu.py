@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from agent.simulator.driver import ANSWERED, NOT_SUPPORTED, SimulatedDriver
 from agent.simulator.loads import IDLE, GpuLoad, GpuWork
 from agent.simulator.meter import Meter, StepRates, noise
 from agent.simulator.models import (
     ADA,
+    AMPERE,
     BLACKWELL,
     HOPPER,
     PCIE_LANE,
@@ -17,6 +19,7 @@ from agent.simulator.models import (
     GpuModel,
     SystemModel,
     address,
+    meets,
 )
 
 
@@ -105,26 +108,13 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """Yield the samples (time, watts) after `seen`. To save time, power is computed only once
-        per sensor update, and adjacent windows share a meter reading."""
-        window, every = self._model.power_window, self._model.power_update
-        before, joules, watts = -1.0, 0.0, 0.0
-        for at in self._moments(POWER, now, seen):
-            update = _grid(at, every)
-            if update != before:
-                follows = abs(update - before - window) < SLACK
-                begin = joules if follows else self._meter.read("energy", update - window)
-                before, joules = update, self._meter.read("energy", update)
-                watts = self._noisy((joules - begin) / window, update)
-            yield at, watts
+        """Return the samples (time, watts) after `seen`."""
+        return ((at, self.watts(at)) for at in self._moments(POWER, now, seen))
 
     def watts(self, now: float) -> float:
         update = _grid(now, self._model.power_update)
         mean = self._meter.mean("energy", update - self._model.power_window, update)
-        return self._noisy(mean, update)
-
-    def _noisy(self, watts: float, update: float) -> float:
-        return watts * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))
+        return mean * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))
 
     def usage(self, now: float) -> float:
         if self._model.architecture < ADA:
@@ -179,7 +169,14 @@ class SimulatedGpuProcess:
 class SimulatedGpu:
     """A simulated GPU. Times are in seconds of machine time."""
 
-    def __init__(self, system: SystemModel, index: int, links: list[SimulatedLink]) -> None:
+    def __init__(
+        self,
+        system: SystemModel,
+        driver: SimulatedDriver,
+        index: int,
+        links: list[SimulatedLink],
+    ) -> None:
+        self.driver = driver
         self.index = index
         self.model = system.model
         self.bus = system.buses[index]
@@ -197,6 +194,21 @@ class SimulatedGpu:
         self.cut_peers: set[int] = set()
         self._origin = 0.0  # start time of a step
         self._heat = (0.0, self._goal())  # time, degrees Celsius
+
+    def supports(self, of: str) -> bool:
+        """Return whether the GPU meets all conditions in `of`."""
+        return meets(of, self.model, self)
+
+    @property
+    def counts_nvlink(self) -> bool:
+        """Whether the payload of links is counted: after driver 460, only on GPUs with a GPU System
+        Processor (GSP)."""
+        newest = self.model.architecture >= AMPERE
+        return self.model.linked and (newest or self.driver.numbers < (465,))
+
+    def link_code(self, link: int) -> int:
+        number = self.model.links.number if self.model.links else 0
+        return ANSWERED if 0 <= link < number else NOT_SUPPORTED
 
     def settle_at_once(self, now: float) -> None:
         """Set the temperature to the final value for the current load."""

@@ -24,7 +24,9 @@ class Machine:
     def __init__(self, system: SystemModel, scenario: str, clock: Clock) -> None:
         self.system = system
         self.driver = SimulatedDriver(system.driver)
-        self.gpus = [SimulatedGpu(system, i, links) for i, links in enumerate(wire(system))]
+        self.gpus = [
+            SimulatedGpu(system, self.driver, i, links) for i, links in enumerate(wire(system))
+        ]
         self.jobs = SimulatedJobs()
         self.devices = SimulatedDevices(system)
         self.older = system.model.architecture <= VOLTA  # the GPUs retire pages

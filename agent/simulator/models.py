@@ -12,6 +12,15 @@ from agent.metrics import beside
 KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 8, 9, 10
 """Values of `nvmlDeviceGetArchitecture`."""
 
+GENERATIONS = {
+    "maxwell": MAXWELL,
+    "pascal": PASCAL,
+    "volta": VOLTA,
+    "ampere": AMPERE,
+    "hopper": HOPPER,
+    "blackwell": BLACKWELL,
+}
+
 _LANES = (0.25e9, 0.5e9, 1e9 * 128 / 130, 2e9 * 128 / 130, 3.93846e9, 7.375e9)
 PCIE_LANE = dict(enumerate(_LANES, 1))
 """Bytes per second per lane and direction, after line coding, by PCIe generation."""
@@ -68,6 +77,15 @@ class GpuModel(Struct, frozen=True):
     def fan(self) -> bool:
         """Whether the board has a fan. Data center boards are cooled by the chassis."""
         return not (self.datacentre or self.shared_memory)
+
+    @property
+    def linked(self) -> bool:
+        return self.links is not None
+
+    @property
+    def wide(self) -> bool:
+        """Whether the memory is HBM."""
+        return self.bus_width >= 1024  # bits
 
     @property
     def remaps(self) -> bool:
@@ -143,19 +161,50 @@ class SystemModel(Struct, frozen=True):
         return len(self.buses)
 
     @property
+    def peers(self) -> bool:
+        return self.gpus > 1
+
+    @property
+    def redundant(self) -> bool:
+        return any(group.array and group.array.level != "raid0" for group in self.disks)
+
+    @property
+    def nvme(self) -> bool:
+        return self.disks[0].names[0].startswith("nvme")
+
+    @property
+    def asks(self) -> bool:
+        """Whether the driver requests recovery actions."""
+        return int(self.driver.partition(".")[0]) >= 570
+
+    @property
     def dgx(self) -> bool:
         return self.vendor == "NVIDIA"
 
     @property
     def chassis(self) -> bool:
         """Whether the machine is a DGX with several GPUs, sensors, and ports with known rates."""
-        return self.dgx and self.gpus > 1
+        return self.dgx and self.peers
 
 
 def _system(path: Path) -> SystemModel:
     table = beside(__file__, f"systems/{path.stem}")
     gpu = beside(__file__, f"gpus/{table['gpu']}")
     return convert({**table, "name": path.stem, "model": gpu}, SystemModel)
+
+
+def meets(of: str, model: GpuModel, *others: object) -> bool:
+    """Return whether all conditions in `of` are met: the GPU model belongs to a generation or a
+    later one, or it or one of `others` has an attribute. The prefix `no-` negates a condition."""
+    for word in of.split():
+        name = word.removeprefix("no-")
+        if name in GENERATIONS:
+            met = model.architecture >= GENERATIONS[name]
+        else:
+            met = getattr(next(one for one in (model, *others) if hasattr(one, name)), name)
+        if bool(met) == word.startswith("no-"):
+            return False
+    return True
 
 
 def address(bus: int) -> str:

@@ -16,7 +16,6 @@ from agent.simulator.driver import (
     HANDLES,
     CallRow,
     Driver,
-    Question,
     address_of,
     pointer_to,
     refuse,
@@ -133,9 +132,6 @@ class SimulatedNvml:
         if code:
             refuse(code)
 
-    def asked(self, gpu: SimulatedGpu) -> Question:
-        return Question(gpu.model, self.machine.driver.numbers, gpu.mig)
-
     def handle(self, index: int) -> Any:
         return pointer_to(HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
 
@@ -218,10 +214,9 @@ class SimulatedNvml:
             return gpu, instance
         if gpu.slow:
             self._wait(gpu)
-        asked = self.asked(gpu)
-        if asked.mig and call.root:
+        if gpu.mig and call.root:
             refuse(driver.NO_PERMISSION)
-        if not driver.OF[call.of](asked):
+        if not gpu.supports(call.of):
             refuse(driver.NOT_SUPPORTED)
         return gpu, None
 

@@ -9,18 +9,17 @@ After each fault, the machine updates its counter rates (`Machine.apply`).
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
 
 from msgspec import Struct, convert
 
 from agent.metrics import beside
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import HOPPER, VOLTA, SystemModel
+from agent.simulator.models import SystemModel, meets
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
 """Name of the tour, seconds for which each of its scenarios runs (enough time for a verdict), and
@@ -32,41 +31,11 @@ WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
 
-class Need(NamedTuple):
-    """A requirement of a scenario: its description, and a function that checks a system."""
+class Need(Struct, frozen=True):
+    """A requirement of a scenario: its description, and conditions that a system meets."""
 
     words: str
-    met: Callable[[SystemModel], bool]
-
-
-NEEDS = {
-    "": Need("", lambda _: True),
-    "peers": Need("two GPUs or more", lambda s: s.gpus > 1),
-    "nvlink": Need("NVLink", lambda s: s.model.links is not None),
-    "ports": Need("ports whose rate its spec sheet states", lambda s: s.chassis),
-    "card": Need("a PCIe slot", lambda s: s.model.slot),
-    "ecc": Need("ECC memory", lambda s: s.model.datacentre),
-    "rows": Need("row remapping (Ampere or newer)", lambda s: s.model.remaps),
-    "pages": Need(
-        "pages that retire (up to Volta)", lambda s: s.model.datacentre and not s.model.remaps
-    ),
-    "divides": Need("MIG (A100 and newer, but no Ada and no GeForce)", lambda s: s.model.divides),
-    "asks": Need(
-        "a driver that asks for recovery (R570), and a GPU newer than Volta",
-        lambda s: s.model.architecture > VOLTA and int(s.driver.partition(".")[0]) >= 570,
-    ),
-    "switched": Need("NVSwitches that its driver sees", lambda s: s.nvswitches > 0),
-    "fabric": Need(
-        "a fabric (Hopper with NVSwitches)", lambda s: s.switched and s.model.architecture >= HOPPER
-    ),
-    "infiniband": Need("InfiniBand", lambda s: s.hcas is not None),
-    "arrays": Need(
-        "an array with redundancy",
-        lambda s: any(g.array and g.array.level != "raid0" for g in s.disks),
-    ),
-    "board": Need("sensors of its chassis", lambda s: s.chassis),
-    "nvme": Need("an NVMe disk", lambda s: s.disks[0].names[0].startswith("nvme")),
-}
+    of: str
 
 
 class Breakage(Struct, frozen=True):
@@ -82,6 +51,7 @@ class Breakage(Struct, frozen=True):
 
 
 class _Table(Struct):
+    needs: dict[str, Need]
     scenarios: dict[str, Breakage]
     faults: dict[str, Breakage]
 
@@ -109,8 +79,9 @@ def parts(name: str) -> tuple[str, ...]:
 def missing(system: SystemModel, scenario: str) -> str:
     """Return a description of the requirements of a scenario that the system does not meet, or an
     empty string if the system meets all of them."""
-    needs = [NEEDS[fault.needs] for part in parts(scenario) if (fault := _fault(part))]
-    return " and ".join(need.words for need in needs if not need.met(system))
+    needs = [fault.needs for part in parts(scenario) if (fault := _fault(part))]
+    unmet = (_TABLE.needs[name] for name in needs if name)
+    return " and ".join(need.words for need in unmet if not meets(need.of, system.model, system))
 
 
 def possible(system: SystemModel) -> tuple[str, ...]:
