@@ -94,7 +94,7 @@ def condition_of(agent: Agent) -> str:
     return f"Monitoring {number}{of}."
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TapeEnd:
     """Poller listener that logs the end of a recording once."""
 
