@@ -36,6 +36,9 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     separated by spaces, declares a series per call. The value is multiplied by `times` and divided
     by `per`, which results in the metric's unit. `every` is the name of an interval, and `source`
     is the source that fails if the call fails (by default, the file).
+
+    `kinds` describes the values of a label, such as the reasons of a counter, for the code that
+    reads the metric.
     """
 
     meaning: str
@@ -53,6 +56,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     per: float = 1.0
     every: str = ""
     source: str = ""
+    kinds: dict[str, Any] = {}
 
     def metric(self, name: str) -> Metric:
         """Return the metric with this name. A metric whose name ends in `_total` is a counter."""
@@ -77,6 +81,7 @@ class Declarations(dict[str, Metric]):
     def __init__(self, tables: Mapping[str, Declaration]) -> None:
         super().__init__({name: table.metric(name) for name, table in tables.items()})
         self.asked = [(self[name], table) for name, table in tables.items() if table.call]
+        self.kinds = {name: table.kinds for name, table in tables.items()}
 
 
 def beside(module: str, name: str = "") -> dict[str, Any]:

@@ -31,20 +31,11 @@ class Throttle(NamedTuple):
     """A throttle reason, its bit in the event mask, and the field that counts it in ns, if any."""
 
     reason: str
-    bit: int
-    field: FieldId | None
+    bit: int = 0
+    field: int = 0
 
 
-THROTTLES = (
-    Throttle("power_cap", 0x4, FieldId.POWER_CAP_TIME),
-    Throttle("sync_boost", 0x10, FieldId.SYNC_BOOST_TIME),
-    Throttle("software_thermal", 0x20, FieldId.SOFTWARE_THERMAL_TIME),
-    Throttle("hardware_thermal", 0x40, FieldId.HARDWARE_THERMAL_TIME),
-    Throttle("power_brake", 0x80, FieldId.POWER_BRAKE_TIME),
-    Throttle("hardware_slowdown", 0x8, None),
-    Throttle("board_limit", 0, FieldId.BOARD_LIMIT_TIME),
-    Throttle("reliability", 0, FieldId.RELIABILITY_TIME),
-)
+THROTTLES = tuple(Throttle(name, **row) for name, row in _METRICS.kinds[THROTTLE.name].items())
 
 
 def event_reasons(device: NvmlDevice) -> int:
@@ -76,11 +67,11 @@ class Throttling:
             out.add(THROTTLE, unknown, UNKNOWN)
         for throttle, integral in self._integrals.items():
             seconds = integral.add(float(bool(mask & throttle.bit)), out.at)
-            if self._refused is not None and (throttle.field is None or throttle in self._refused):
+            if self._refused is not None and (not throttle.field or throttle in self._refused):
                 out.add(THROTTLE, seconds, throttle.reason)
 
     def read_counters(self, out: ReadOutput) -> None:
-        asked = {throttle: (throttle.field, 0) for throttle in THROTTLES if throttle.field}
+        asked = {one: (FieldId(one.field), 0) for one in THROTTLES if one.field}
         refused: set[Throttle] = set()
         for throttle, answer in zip(asked, self._device.fields([*asked.values()]), strict=True):
             if isinstance(answer, Absent):

@@ -22,17 +22,7 @@ MASK, ERRORS = Range(0, 0xFFFFFFFE), Range(0, 999)
 REGISTRATION = "registration_error"
 
 
-MASK_PARTS = {
-    "degraded_bandwidth": (0, 0x3, 2),
-    "route_recovery": (2, 0x3, 2),
-    "route_unhealthy": (4, 0x3, 2),
-    "access_timeout_recovery": (6, 0x3, 2),
-    "incorrect_configuration": (8, 0xF, 1),
-    "no_partition": (12, 0x3, 1),
-    "manager_disconnected": (14, 0x3, 1),
-}
-"""Shift, bits, and healthy value of each part of the health mask. Value 0 means not reported."""
-
+MASK_PARTS = _METRICS.kinds[HEALTH.name]
 UNHEALTHY, HEALTHY = "unhealthy", 1
 """Kind for an unhealthy summary without any other kind, and the value of a healthy summary."""
 

@@ -91,31 +91,16 @@ def _totals(files: FileTree, path: str) -> dict[str, float]:
         raise absent_from(error, path) from error
 
 
-REMOTE_KINDS = {
-    *("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "coda"),
-    *("lustre", "gpfs", "ceph", "beegfs", "wekafs", "glusterfs", "pvfs2", "orangefs", "panfs"),
-}
-"""Types of network file systems, with the kernel's names."""
-
-FUSE_KINDS = {
-    *("sshfs", "s3fs", "goofys", "gcsfuse", "rclone", "mountpoint-s3", "geesefs", "blobfuse"),
-    *("blobfuse2", "juicefs", "ceph-fuse", "glusterfs", "mfs", "alluxio-fuse", "seaweedfs"),
-    *("fuse_dfs", "dfuse", "curlftpfs", "cvmfs2"),
-}
-"""Network file systems based on FUSE: `fuse.sshfs`, or `fuse` with the program as device."""
-
-
 def _mounts(files: FileTree, out: ReadOutput) -> None:
     host, own = MOUNT_TABLES  # hidepid or a PID namespace may hide the host's table
     lines = (text_or_nothing(files, host) or read_text(files, own)).splitlines()
     mounts = [fields for line in lines if len(fields := line.split()) > 2]
     out.add(MOUNTS, len(mounts))
-    remote: Counter[str] = Counter()
+    remote, kinds = Counter[str](), _METRICS.kinds[NETWORK_MOUNTS.name]
     for device, _, kind, *_ in mounts:
         fuse, _, program = kind.partition(".")
-        remote[kind] += kind in REMOTE_KINDS or (
-            fuse == "fuse" and (program or device) in FUSE_KINDS
-        )
+        of_fuse = fuse == "fuse" and (program or device) in kinds["fuse"]
+        remote[kind] += kind in kinds["kernel"] or of_fuse
     for kind, number in sorted((+remote).items()):
         out.add(NETWORK_MOUNTS, number, kind)
 

@@ -28,11 +28,6 @@ WORD = 4  # bytes per unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
 PORT_STATES = {str(state) for state in range(8)}  # The two state files use some of these values
 FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
-ERROR_FILES = (
-    *("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors"),
-    *("port_rcv_remote_physical_errors", "port_xmit_discards"),
-    *("local_link_integrity_errors", "excessive_buffer_overrun_errors"),
-)
 
 
 class PortCounter(NamedTuple):
@@ -52,7 +47,7 @@ TRAFFIC = (
     PortCounter(WAIT, "port_xmit_wait"),
 )
 FAULTS = tuple(
-    PortCounter(ERRORS, name, kind=(name.removeprefix("port_"),)) for name in ERROR_FILES
+    PortCounter(ERRORS, file, kind=(kind,)) for kind, file in _METRICS.kinds[ERRORS.name].items()
 )
 
 

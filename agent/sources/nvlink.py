@@ -35,41 +35,14 @@ UP_STATES = (1, 2)
 link is active, but its traffic is disabled."""
 
 KIB_BYTES = 1024.0
-_FIELDS = (
-    *(FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK_DATA_RECEIVED),
-    *(FieldId.NVLINK_RAW_TRANSMITTED, FieldId.NVLINK_RAW_RECEIVED),
-)
+_FIELDS = tuple(map(FieldId, (138, 139, 140, 141)))
+"""KiB of payload transmitted and received, and KiB on the wire, including protocol overhead."""
+
 _OF_ALL = TRANSMITTED, RECEIVED, WIRE_TRANSMITTED, WIRE_RECEIVED
 _OF_LINK = LINK_TRANSMITTED, LINK_RECEIVED, LINK_WIRE_TRANSMITTED, LINK_WIRE_RECEIVED
 TOTALS, PER_LINK = (dict(zip(these, _FIELDS, strict=True)) for these in (_OF_ALL, _OF_LINK))
-NVLINK5_BYTES = {
-    FieldId.NVLINK_DATA_TRANSMITTED: FieldId.NVLINK5_TRANSMITTED,
-    FieldId.NVLINK_DATA_RECEIVED: FieldId.NVLINK5_RECEIVED,
-}
-ERROR_KINDS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
-"""`nvmlNvLinkErrorCounter_t` by `kind` label, for GPUs older than Hopper."""
-
-ERROR_FIELDS = {
-    "replay": FieldId.NVLINK_REPLAYS,
-    "recovery": FieldId.NVLINK_RECOVERIES,
-    "crc": FieldId.NVLINK_CRC_ERRORS,
-}
-"""Field by `kind` label, for Ampere and newer. Data errors (kinds 3 and 4 above) are omitted,
-because a healthy Hopper link also counts corrected errors, which do not indicate a fault."""
-
-NVLINK5_ERRORS = {
-    "malformed_packet": FieldId.NVLINK5_MALFORMED_PACKETS,
-    "buffer_overrun": FieldId.NVLINK5_BUFFER_OVERRUNS,
-    "receive": FieldId.NVLINK5_RECEIVE_ERRORS,
-    "receive_remote": FieldId.NVLINK5_REMOTE_ERRORS,
-    "receive_general": FieldId.NVLINK5_GENERAL_ERRORS,
-    "link_integrity": FieldId.NVLINK5_INTEGRITY_ERRORS,
-    "transmit_discard": FieldId.NVLINK5_DISCARDS,
-    "recovery": FieldId.NVLINK5_RECOVERIES,
-    "recovery_failed": FieldId.NVLINK5_FAILED_RECOVERIES,
-    "symbol": FieldId.NVLINK5_SYMBOL_ERRORS,
-}
-"""Field by `kind` label for Blackwell, which does not have any other kinds."""
+NVLINK5_BYTES = {138: FieldId(202), 139: FieldId(204)}  # bytes instead of KiB
+KINDS = _METRICS.kinds[ERRORS.name]
 
 LINK_DOWN = Absent(Reason.UNKNOWN, "the link is down")
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
@@ -125,7 +98,7 @@ class LinkReads:
         """Yield rows for payload and wire bytes, with NVLink 5 fields if the driver supports only
         those."""
         if self._newer is None:
-            asked = (FieldId.NVLINK_DATA_TRANSMITTED, FieldId.NVLINK5_TRANSMITTED)
+            asked = _FIELDS[0], NVLINK5_BYTES[138]
             old, new = (
                 isinstance(answer, Absent)
                 for answer in self._device.fields([(field, ALL_LINKS) for field in asked])
@@ -177,20 +150,20 @@ class LinkReads:
         the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries; this must
         not affect other links."""
         links = self._device.links()
-        for kinds in (ERROR_FIELDS, NVLINK5_ERRORS):
-            rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in kinds.items()]
-            answers = self._device.fields([(f, n) for n in links for f in kinds.values()])
+        for fields in (KINDS["field"], KINDS["nvlink5"]):
+            asked = [(FieldId(field), n, kind) for n in links for kind, field in fields.items()]
+            rows = [GpuRow(ERRORS, (field, n), (str(n), kind)) for field, n, kind in asked]
+            answers = self._device.fields([(field, n) for field, n, _ in asked])
             refusals = [answer for answer in answers if isinstance(answer, Absent)]
             if len(refusals) < len(answers):
                 return rows
             for refusal in refusals:
                 if refusal.reason not in PERMANENT:
                     raise refusal
-        calls = ERROR_KINDS.items()
         return [
             GpuRow(ERRORS, ("NvLinkErrorCounter", n, which), (str(n), kind))
             for n in links
-            for kind, which in calls
+            for kind, which in KINDS["counter"].items()
         ]
 
 

@@ -23,7 +23,7 @@ PORT = {
     "counters/port_rcv_data": "1000",
     "counters/port_xmit_data": "500",
     "counters/port_xmit_wait": "7",
-    **{f"counters/{name}": "0" for name in infiniband.ERROR_FILES},
+    **{f"counters/{row.file}": "0" for row in infiniband.FAULTS},
 }
 
 

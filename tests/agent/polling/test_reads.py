@@ -45,18 +45,18 @@ class Card(NvmlDevice):
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         self.asked.append("fields")
-        answers = [self.answers[field.name] for field, _ in questions]
+        answers = [self.answers[str(field)] for field, _ in questions]
         return [one for one in answers if isinstance(one, float | Absent)]
 
 
-MEMORY = FieldId.MEMORY_TEMPERATURE
+MEMORY = FieldId(82)
 ROWS = (
     GpuRow(POWER, "power", per=2),
     GpuRow(CLOCK, lambda card: card.number("sm"), ("sm",)),
     GpuRow(CLOCK, MEMORY, ("memory",), times=2),
-    GpuRow(CLOCK, (FieldId.RECOVERY_ACTION, 1), ("module",)),
+    GpuRow(CLOCK, (FieldId(230), 1), ("module",)),
 )
-ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, MEMORY.name: 1e9, "RECOVERY_ACTION": 3.0}
+ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, str(MEMORY): 1e9, "230": 3.0}
 
 
 def turn(rows: GpuRows) -> ReadOutput:

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from agent.hardware import fields
+from agent.simulator.fields import FIELDS
 from agent.sources import clocks, gpu, temperature
 from tests.support.machines import simulated
 from tests.support.repository import ROOT
@@ -52,7 +52,7 @@ def test_a_withdrawn_call_is_a_fallback() -> None:
 
 def test_no_withdrawn_field_is_in_use() -> None:
     assert WITHDRAWN_FIELDS
-    assert WITHDRAWN_FIELDS.isdisjoint(map(int, fields.FieldId))
+    assert WITHDRAWN_FIELDS.isdisjoint(FIELDS)
 
 
 @pytest.mark.parametrize("system", ["dgx-h100:training", "dgx-h100@525:training"])

@@ -336,7 +336,7 @@ def many_file_systems(bench: HostBench) -> None:
     ("make", "source", "part", "most"),
     [
         (many_ports, infiniband, "counters", 3 * MOST_DEVICES),
-        (many_ports, infiniband, "errors", len(infiniband.ERROR_FILES) * MOST_DEVICES),
+        (many_ports, infiniband, "errors", len(infiniband.FAULTS) * MOST_DEVICES),
         (many_ports, infiniband, "links", 2 * MOST_DEVICES),
         (many_arrays, disk, "arrays", 2 * MOST_DEVICES),
         (many_sensors, chassis, "alarms", MOST_DEVICES),

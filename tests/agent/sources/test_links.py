@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from agent.faults.findings import findings
-from agent.hardware.fields import FieldId
 from agent.model import Metric, Reason
 from agent.simulator import driver, fields
 from agent.sources import clocks, fabric, memory, nvlink, pcie, power, system
@@ -107,7 +106,7 @@ def test_an_action_without_a_name_is_a_fault() -> None:
     def odd(handle: Any, asked: Any) -> Any:
         found = answers(handle, asked)
         for one in found:
-            if one.fieldId == FieldId.RECOVERY_ACTION:
+            if one.fieldId == 230:
                 one.nvmlReturn, one.value.uiVal, one.valueType = 0, 77, 1
         return found
 
@@ -181,7 +180,7 @@ def test_a_faulty_link_of_the_fifth_generation_recovers_and_others_do_not(tray: 
     assert recovered > 100
     assert of_gpu(tray, nvlink.ERRORS, "0", "recovery") == 0
     kinds = {labels[3] for labels in tray.samples.all(nvlink.ERRORS)}
-    assert kinds == set(nvlink.NVLINK5_ERRORS)
+    assert kinds == set(nvlink.KINDS["nvlink5"])
 
 
 def test_bytes_come_from_nvlink_5_where_only_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
