@@ -110,9 +110,9 @@ class Agent:
         self._host, self._inline = hardware.host, inline
         self.product = text_or_nothing(self._host.files, system.PRODUCT_NAME)
         self.configuration = Configuration(self.complete(settings))
-        self.gpu_processes = GpuProcesses()
+        self.gpu_processes, self._read_costs = GpuProcesses(), ReadCosts()
         self.gpus = GpuWatch(
-            hardware.library, self._gpu_reads, self.clock, ReadCosts(), self.gpu_processes
+            hardware.library, self._gpu_reads, self.clock, self._read_costs, self.gpu_processes
         )
         if hardware.releasable:
             self.gpus.asked_back = lambda: asked_by(self.settings[DriverConfig])
@@ -159,7 +159,7 @@ class Agent:
             agent_health.answers(gpus),
             *unless_off(xid, settings, xid.reads(self._counts)),
         )
-        known = ReadSchedule(in_memory, clock, ReadCosts())
+        known = ReadSchedule(in_memory, clock, self._read_costs)
         apart = self._host_schedules()
         return Poller(
             workers=(
@@ -174,7 +174,7 @@ class Agent:
                 *(worker(n, of.run, of.complete, clock, due=of.due) for n, of in apart.items()),
                 InlineWorker("memory", known.run, known.complete, clock),  # these reads never block
             ),
-            read_costs=(gpus.read_costs, *(part.read_costs for part in (*apart.values(), known))),
+            read_costs=self._read_costs,
             clock=clock,
             observers=(self._analysis,),
             disclose=Disclosure(self.configuration).snapshot,
@@ -201,7 +201,7 @@ class Agent:
         }
         for name, read in host_reads(host, options):
             reads.setdefault(name, []).append(read)
-        return {name: ReadSchedule(part, clock, ReadCosts()) for name, part in reads.items()}
+        return {name: ReadSchedule(its, clock, self._read_costs) for name, its in reads.items()}
 
     def _gpu_reads(self, device: NvmlDevice, state: GpuState, count: int) -> Iterator[Read]:
         gpu_context = GpuContext(

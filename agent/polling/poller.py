@@ -99,7 +99,7 @@ class Poller:
     """
 
     workers: Sequence[Worker]
-    read_costs: Sequence[ReadCosts]
+    read_costs: ReadCosts
     clock: Clock
     observers: Sequence[Observer] = ()
     report_health: HealthReport = lambda now, _: Reading(HEALTH_KEY, now.at, intervals.TICK)

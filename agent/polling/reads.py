@@ -305,7 +305,7 @@ class ReadSchedule:
     def __init__(self, reads: Iterable[Read], clock: Clock, read_costs: ReadCosts) -> None:
         self.reads = tuple(reads)
         self._clock = clock
-        self.read_costs = read_costs
+        self._read_costs = read_costs
 
     def due(self) -> bool:
         """Return whether any read is due; may be called on any thread."""
@@ -316,7 +316,7 @@ class ReadSchedule:
         now = self._clock.monotonic() + SOON_SECONDS
         for read in self.reads:
             if is_due(read, now):
-                reading, _ = perform(read, self._clock, self.read_costs)
+                reading, _ = perform(read, self._clock, self._read_costs)
                 if not is_pending(read, reading):
                     emit(reading)
 

@@ -46,10 +46,9 @@ def reading(snapshot: Snapshot, poller: Poller) -> Reading:
     out.add(LAST_TICK, snapshot.wall)
     for source, delivers in sorted(sources_up(snapshot.readings, poller.stalled).items()):
         out.add(SOURCE_UP, delivers, source)
-    for read_costs in poller.read_costs:
-        for source, (wall, cpu) in sorted(read_costs.by_source.items()):
-            out.add(READ_SECONDS, wall, source)
-            out.add(READ_CPU_SECONDS, cpu, source)
+    for source, (wall, cpu) in sorted(poller.read_costs.by_source.items()):
+        out.add(READ_SECONDS, wall, source)
+        out.add(READ_CPU_SECONDS, cpu, source)
     absent = Counter(
         (absence.metric.name, absence.reason.value)
         for absence in snapshot.absences(snapshot.at)

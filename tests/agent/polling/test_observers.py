@@ -10,6 +10,7 @@ import pytest
 
 from agent.model import Reading, ReadKey, Snapshot
 from agent.polling.poller import Poller
+from agent.polling.reads import ReadCosts
 from agent.polling.worker import Guard
 from agent.series import SampleStore
 from agent.sources.agent_health import SOURCE_UP, reading
@@ -43,7 +44,7 @@ class FailingObserver:
 def test_an_observer_that_fails_costs_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     clock = FrozenClock()
-    poller = Poller((), (), clock, observers=(FailingObserver(),), report_health=reading)
+    poller = Poller((), ReadCosts(), clock, observers=(FailingObserver(),), report_health=reading)
     up = []
     for _ in range(4):
         asyncio.run(poller.tick())
@@ -80,7 +81,7 @@ class HalfwayObserver:
 
 def test_who_asks_during_a_tick_gets_no_half_of_it() -> None:
     observer = HalfwayObserver()
-    poller = Poller((), (), FrozenClock(), observers=(observer,), report_health=reading)
+    poller = Poller((), ReadCosts(), FrozenClock(), observers=(observer,), report_health=reading)
 
     def ask() -> None:
         assert observer.asked.wait(PATIENCE)

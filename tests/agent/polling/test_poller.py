@@ -22,6 +22,7 @@ from agent.polling.worker import Emit, InlineWorker, Worker
 from agent.series import SampleStore
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP, reading
 from tests.support.frozen_clock import FrozenClock
+from tests.support.machines import simulated
 from tests.support.patience import PATIENCE
 
 POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
@@ -51,13 +52,14 @@ class Machine:
         self.answers = threading.Event()
         self.answers.set()
         self.error: Exception | None = None
+        self.read_costs = ReadCosts()
         self.agendas = {
             "nvml": self._schedule(("power", POWER, GPU, self.power), ("clocks", CLOCK, GPU, None)),
             "host": self._schedule(("cpu", BUSY, (), None)),
         }
         self.poller = Poller(
             workers=[worker(n, a.run, a.complete, self.clock) for n, a in self.agendas.items()],
-            read_costs=[schedule.read_costs for schedule in self.agendas.values()],
+            read_costs=self.read_costs,
             clock=self.clock,
             report_health=reading,
         )
@@ -74,7 +76,7 @@ class Machine:
             key = ReadKey(source, "all", *labels[1:])
             answer = run or (lambda out, metric=metric: out.add(metric, 1.0))
             reads.append(Read(key, (metric,), answer, fixed(intervals.TICK), labels))
-        return ReadSchedule(reads, self.clock, ReadCosts())
+        return ReadSchedule(reads, self.clock, self.read_costs)
 
     def power(self, out: ReadOutput) -> None:
         assert self.answers.wait(PATIENCE)
@@ -230,7 +232,7 @@ async def test_a_lane_whose_turn_raises_takes_the_next(caplog: pytest.LogCapture
 
     clock = Clock()
     worker = Worker("odd", work, lambda: bool(turns), clock)
-    poller = Poller([worker], [], clock)
+    poller = Poller([worker], ReadCosts(), clock)
     clock.settled = lambda: not worker.busy
     await poller.tick()
     await poller.tick()
@@ -264,7 +266,7 @@ async def test_what_is_forgotten_leaves_the_snapshot() -> None:
             emit(one)
 
     worker = InlineWorker("nvml", work, lambda: True, clock)
-    poller = Poller([worker], [], clock)
+    poller = Poller([worker], ReadCosts(), clock)
     machine = Machine(InlineWorker)
     await machine.tick()
     out.append(machine.poller.latest.readings[key])
@@ -293,7 +295,7 @@ async def test_a_turn_that_was_busy_at_the_tick_holds_it_up_no_longer_than_it_la
         ends.wait(PATIENCE)
 
     worker = Worker("slow", work, lambda: True, clock)
-    poller = Poller([worker], [], clock)
+    poller = Poller([worker], ReadCosts(), clock)
     await poller.tick()
     assert worker.busy
     clock.stands = True
@@ -305,3 +307,10 @@ def test_a_read_of_each_tick_runs_at_the_next_tick_after_a_late_one() -> None:
     read = Read(ReadKey("x", "y"), (), lambda _: None, fixed(intervals.TICK))
     plan(read, 0.4, pending=False)
     assert is_due(read, 1.0)
+
+
+def test_each_series_of_a_tick_stands_once() -> None:
+    """A source that two workers read has one sum of costs."""
+    latest = simulated("k40:training").run(2).agent.poller.latest
+    series = [(metric.name, labels) for metric, labels, _ in latest.samples(latest.at)]
+    assert len(series) == len(set(series))

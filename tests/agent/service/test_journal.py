@@ -17,6 +17,7 @@ import pytest
 from agent.errors import Failure, LogEvent
 from agent.model import Reading, ReadKey
 from agent.polling.poller import Poller
+from agent.polling.reads import ReadCosts
 from agent.polling.worker import InlineWorker
 from agent.service.journal import AgentFormatter, LogConfig, is_journal, start_logging
 from agent.simulator import SCENARIOS
@@ -168,7 +169,7 @@ def test_a_read_that_fails_at_the_same_place_is_reported_once(
         lambda: True,
         FrozenClock(),
     )
-    poller = Poller([worker], [], worker._clock)
+    poller = Poller([worker], ReadCosts(), worker._clock)
     caplog.set_level(logging.INFO)
     for _ in failures:
         asyncio.run(poller.tick())

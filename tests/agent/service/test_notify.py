@@ -13,6 +13,7 @@ import pytest
 
 from agent.cli.run import StatusNotifier, condition_of
 from agent.polling.poller import Poller
+from agent.polling.reads import ReadCosts
 from agent.polling.worker import InlineWorker
 from agent.service.journal import TIMEOUT, NotifySocket, status
 from tests.stack.running import Running, eventually
@@ -174,7 +175,7 @@ async def test_a_poller_that_stands_still_sends_no_beat(
     """A timer beside the poller would go on."""
     worker = Hanging("nvml", lambda emit: None, lambda: True, Stopped())
     notifier = StatusNotifier(manager(address, WATCHDOG_USEC="9000000"), lambda: "")
-    poller = Poller([worker], [], worker._clock, listeners=[notifier])
+    poller = Poller([worker], ReadCosts(), worker._clock, listeners=[notifier])
     await poller.tick()
     assert count(receiver, "WATCHDOG=1") == 1
     worker.hangs = True
