@@ -15,7 +15,7 @@ from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.gpu_shares import BOOKED, JOB_SHARE, KEY, OF_JOB, GpuShares, Shares
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord, Totals, totals
-from agent.diagnosis.pulses import REASONS, GpuPulse, TickPulses
+from agent.diagnosis.pulses import REASONS, GpuPulse, JobPulse
 from agent.diagnosis.tick_context import RankActivity
 from agent.jobs.grouping import JobGroup, JobMember
 from agent.jobs.identity import JobLabels
@@ -64,12 +64,14 @@ class JobWatch:
         snapshot: Snapshot,
         samples: SampleStore,
         groups: Sequence[JobGroup],
-        pulses: TickPulses,
+        of_jobs: Mapping[JobGroup, JobPulse],
+        pulses: Mapping[str, GpuPulse],
+        *,
         accounts: Mapping[str, GpuStateTime],
     ) -> frozenset[str]:
         """Process a tick, and return the UUIDs of GPUs whose job has a training rhythm."""
         self._follow(groups, snapshot, samples)
-        totals = self._totals(samples, pulses.of_gpus, accounts)
+        totals = self._totals(samples, pulses, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
         self._shares = self._gpu_shares.take(samples, [record.group for record in self._records])
         for record in self._records:
@@ -78,16 +80,14 @@ class JobWatch:
                 for gpu in record.group.gpus
                 if (jobs := self._shares.get(gpu)) is not None
             }
-            record.pulse = pulses.of_jobs.get(record.group, record.pulse)
+            record.pulse = of_jobs.get(record.group, record.pulse)
             there = (accounts[g.uuid] for g in record.group.gpus if g.uuid in accounts)
             record.advice = most_fitting(account.advice for account in there)
             record.take(snapshot, samples, known, totals, self.inventory().lost)
         self._judge(snapshot, accounts, workload.stopped(samples))
         price, lost = self.configuration.current[CostConfig], self.inventory().lost
         self._current = WatchedJobs(
-            tuple(
-                self._job(record, snapshot, price, lost, pulses.of_gpus) for record in self._records
-            ),
+            tuple(self._job(record, snapshot, price, lost, pulses) for record in self._records),
             tuple(self._ended),
         )
         stepping = (r for r in self._records if r.pulse.step or r.speed.reference)

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
-from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.diagnosis.active_share import ALWAYS
@@ -121,13 +120,6 @@ def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
     )
 
 
-class TickPulses(NamedTuple):
-    """The pulses of a tick, by GPU UUID and by job."""
-
-    of_gpus: Mapping[str, GpuPulse] = MappingProxyType({})
-    of_jobs: Mapping[JobGroup, JobPulse] = MappingProxyType({})
-
-
 @dataclass(slots=True)
 class GpuPulses:
     """Passes the samples of each GPU to its pulse."""
@@ -142,8 +134,8 @@ class GpuPulses:
 
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
-    ) -> TickPulses:
-        """Process the samples of a tick, and return the pulses of all GPUs and jobs."""
+    ) -> dict[JobGroup, JobPulse]:
+        """Process the samples of a tick, and return the pulses of all jobs."""
         pids: dict[str, set[str]] = {}
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)
@@ -166,7 +158,7 @@ class GpuPulses:
             known = {uuid: self.pulses[uuid] for uuid in uuids if uuid in self.pulses}
             of_jobs[group] = agreed(known, exchange=not uuids.isdisjoint(last.exchanging))
         self._apart = frozenset(uuid for one in of_jobs.values() for uuid in one.apart)
-        return TickPulses(self.pulses, of_jobs)
+        return of_jobs
 
     def report(self, snapshot: Snapshot) -> Reading:
         """Return the steps of every GPU with a job, or the reason why they are unknown."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from agent.config.settings import Configuration
 from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.job_watch import JobWatch
-from agent.diagnosis.pulses import GpuPulses, TickPulses
+from agent.diagnosis.pulses import GpuPulses, JobPulse
 from agent.diagnosis.tick_context import LastTick
 from agent.jobs.grouping import JobGroup, JobMember, LockSteps, SentBytes, groups, pids_by_gpu
 from agent.limits.paths import PathAccounts
@@ -44,21 +44,22 @@ class TickAnalysis:
         last, guards, diagnosis = self._last, self._guards, self.diagnosis
         guards["bandwidth"].run(lambda: self.paths.take(snapshot, samples), None)
         groups = self._grouping.run(lambda: self._groups.take(samples), None)
-        pulses = guards["pulse"].run(
-            lambda: self._pulses.take(snapshot, samples, groups or (), last), TickPulses()
+        of_jobs = guards["pulse"].run(
+            lambda: self._pulses.take(snapshot, samples, groups or (), last),
+            dict[JobGroup, JobPulse](),
         )
+        pulses, accounts = self._pulses.pulses, diagnosis.accounts
         judged = guards["diagnosis"].run(
             lambda: diagnosis.take(snapshot, samples, groups or (), last), snapshot
         )
         stepping = last.stepping
         if groups is not None:  # otherwise all jobs would seem to have ended
             stepping = guards["jobs"].run(
-                lambda: self.jobs.take(judged, samples, groups, pulses, diagnosis.accounts),
+                lambda: self.jobs.take(judged, samples, groups, of_jobs, pulses, accounts=accounts),
                 stepping,
             )
-        accounts = diagnosis.accounts.items()
-        moved = frozenset(uuid for uuid, one in accounts if one.history.seen.nvlink_seen)
-        self._last = LastTick(stepping, moved)
+        moved = (uuid for uuid, one in accounts.items() if one.history.seen.nvlink_seen)
+        self._last = LastTick(stepping, frozenset(moved))
         return judged
 
     def report(self, snapshot: Snapshot) -> Iterator[Reading]:

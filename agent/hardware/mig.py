@@ -11,8 +11,6 @@ from agent.ranges import Range
 MOST_MIG = 8  # Upper bound for the number of MIG devices per GPU
 MOST_PROCESSES = 4096  # Upper bound for the number of processes per GPU
 MOST_PID = 1 << 22  # Upper bound for process IDs on 64-bit Linux
-ASKED = ("GpuInstanceId", "ComputeInstanceId")
-IDS = Range(0, 255)
 
 
 class MigDevice(NamedTuple):
@@ -34,8 +32,8 @@ def devices(device: NvmlDevice) -> list[MigDevice]:
         try:
             handle = device.get("MigDeviceHandleByIndex", place)
             gpu, compute = (
-                int(checked(device.nvml.call(f"nvmlDeviceGet{what}", handle), IDS, what))
-                for what in ASKED
+                int(checked(device.nvml.call(f"nvmlDeviceGet{what}", handle), Range(0, 255), what))
+                for what in ("GpuInstanceId", "ComputeInstanceId")
             )
             name = device.nvml.text("nvmlDeviceGetName", handle)
             uuid = str(device.nvml.call("nvmlDeviceGetUUID", handle))

@@ -10,14 +10,12 @@ from agent.hardware.files import FileTree, names_in, read_text, whole
 from agent.jobs.allocation import DRIVER
 from agent.model import Absent
 from agent.polling import intervals
+from agent.polling.watched_gpus import MOST_GPUS
 from agent.threads import in_time, on_a_thread
 
 FILE = "expected-gpus"
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
-CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers
-MOST_GPUS = 1024
-READING = 2.0  # s
 
 
 def is_given(files: FileTree, device: str) -> bool:
@@ -27,7 +25,7 @@ def is_given(files: FileTree, device: str) -> bool:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:
         return False
-    if known not in {(NVIDIA, of) for of in CLASSES}:
+    if known not in {(NVIDIA, "0x0300"), (NVIDIA, "0x0302")}:  # VGA and 3D controllers
         return False
     try:
         return files.link(f"{device}/driver").rpartition("/")[2] == "nvidia"
@@ -65,7 +63,7 @@ class ExpectedGpus:
     def _read(self) -> int:
         file = self._file
         try:
-            text = in_time(file.read_bytes, READING).decode().strip() if file else ""
+            text = in_time(file.read_bytes, 2.0).decode().strip() if file else ""
         except (OSError, UnicodeDecodeError):  # including a disk that hangs
             return 0
         known = whole(text) or 0

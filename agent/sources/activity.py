@@ -19,7 +19,6 @@ _METRICS = declared_beside(__file__)
 ACTIVITY = _METRICS["dgx_gpu_activity_ratio"]
 ACTIVE_SECONDS = _METRICS["dgx_gpu_active_seconds_total"]
 SM_ACTIVE = _METRICS["dgx_gpu_sm_active_ratio"]
-SM_OCCUPANCY = _METRICS["dgx_gpu_sm_occupancy_ratio"]
 TENSOR_ACTIVE = _METRICS["dgx_gpu_tensor_active_ratio"]
 TENSOR_THROUGHPUT = _METRICS["dgx_gpu_tensor_throughput_ratio"]
 TENSOR_SECONDS = _METRICS["dgx_gpu_tensor_throughput_seconds_total"]
@@ -36,7 +35,7 @@ jobs on H100 GPUs were too high by a sixth."""
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
     GpmId.SM: SM_ACTIVE,
-    GpmId.OCCUPANCY: SM_OCCUPANCY,
+    GpmId.OCCUPANCY: _METRICS["dgx_gpu_sm_occupancy_ratio"],
     GpmId.TENSOR: TENSOR_ACTIVE,
     GpmId.DRAM: MEMORY_BANDWIDTH,
 }

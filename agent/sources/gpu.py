@@ -12,7 +12,6 @@ _METRICS = declared_beside(__file__)
 INFO = _METRICS["dgx_gpu_info"]
 UTILIZATION = _METRICS["dgx_gpu_utilization_ratio"]
 MEMORY_UTILIZATION = _METRICS["dgx_gpu_memory_utilization_ratio"]
-RECOVERY_ACTION = _METRICS["dgx_gpu_recovery_action"]
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:

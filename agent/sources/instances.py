@@ -23,12 +23,11 @@ ACTIVE_SECONDS = _METRICS["dgx_gpu_instance_active_seconds_total"]
 ACTIVITY = _METRICS["dgx_gpu_instance_activity_ratio"]
 SM_ACTIVE = _METRICS["dgx_gpu_instance_sm_active_ratio"]
 TENSOR_ACTIVE = _METRICS["dgx_gpu_instance_tensor_active_ratio"]
-BANDWIDTH = _METRICS["dgx_gpu_instance_memory_bandwidth_ratio"]
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
     GpmId.SM: SM_ACTIVE,
     GpmId.TENSOR: TENSOR_ACTIVE,
-    GpmId.DRAM: BANDWIDTH,
+    GpmId.DRAM: _METRICS["dgx_gpu_instance_memory_bandwidth_ratio"],
 }
 ALL = (INSTANCE_INFO, USED, TOTAL, FREE, INSTANCE_PROCESSES, ACTIVE_SECONDS, *SHARES.values())
 

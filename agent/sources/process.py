@@ -20,14 +20,12 @@ from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput
 from agent.sources.context import GpuContext
 
-Series = Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")]
-
 
 class ProcessConfig(Section, frozen=True):
     """Maximum number of per-process series per GPU, largest processes first. 0 disables them."""
 
     table = "process"
-    series: Series = 0
+    series: Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")] = 0
 
 
 _METRICS = declared_beside(__file__)
@@ -50,8 +48,9 @@ MPS_SERVER = "nvidia-cuda-mps"
 the kernel to 15 characters. The server uses all GPUs for its clients, which are also listed (since
 Volta). A server that a user's own daemon has started counts as the user's process."""
 
-_SERVERS = "Xorg X Xwayland gnome-shell kwin_x11 kwin_wayland mutter-x11-fram"
-DISPLAYS = frozenset(_SERVERS.split())  # Display servers, which do not count as jobs
+DISPLAYS = ["Xorg", "X", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "mutter-x11-fram"]
+"""Display servers, which do not count as jobs."""
+
 MOST_DISPLAYED = 4 << 30
 """Maximum GPU memory (bytes) of a display server. A process with more memory counts as a job,
 because any graphics program can have the name of a display server."""

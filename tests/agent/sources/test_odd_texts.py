@@ -7,6 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from agent.catalogue import METRICS
 from agent.cli.check import exit_status
 from agent.model import Reason
 from agent.sources import activity, ecc, gpu, instances, memory, power, process, system
@@ -41,7 +42,8 @@ def test_a_version_costs_no_gpu_and_none_of_its_fields(call: str) -> None:
     bench = answering(call, no_utf8)
     whole = simulated("dgx-h100:training", gpus=2).run(3)
     assert bench.samples.value(system.GPUS) == 2
-    actions, expected = (one.samples.all(gpu.RECOVERY_ACTION) for one in (bench, whole))
+    action = METRICS["dgx_gpu_recovery_action"]
+    actions, expected = (one.samples.all(action) for one in (bench, whole))
     assert len(actions) == len(expected)
 
 
