@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -16,7 +16,7 @@ from agent.faults.places import PLACES
 from agent.faults.promql import NODE, Recording, held, seconds
 from agent.faults.templates import described
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
-from alerts.receivers import Receivers, missing, ways, webhook
+from alerts.receivers import ROUTES, Receivers, missing, ways
 from alerts.runbook import runbook, runbook_page
 
 OWN = "{{$labels.instance}}/"
@@ -126,34 +126,15 @@ def files(settings: Settings) -> dict[str, str]:
     }
 
 
-class Route(NamedTuple):
-    """Route for alerts of a severity, to the receiver that has the name of the severity."""
-
-    severity: str
-    wait: str  # wait for alerts of the same rack and cause
-    interval: str  # between messages on these alerts
-    repeat: str  # before an unresolved message is repeated
-
-
-ROUTES = (
-    Route("critical", "10s", "1m", "4h"),
-    Route("warning", "30s", "5m", "12h"),
-    Route("info", "1m", "15m", "24h"),
-)
 GROUPED = ["cluster", "rack", "alertname"]
 """Labels by which alerts with a common cause, such as a hot room, are grouped into one message."""
 
-WATCHDOG = Route("none", "1s", "1m", "1m")
 
-
-def _route(route: Route, receiver: str, parameters: RuleParameters) -> dict[str, Any]:
-    return {
-        "receiver": receiver,
-        "matchers": [f'severity="{route.severity}"'],
-        "group_wait": parameters.over(route.wait),
-        "group_interval": parameters.over(route.interval),
-        "repeat_interval": parameters.over(route.repeat),
-    }
+def _route(
+    receiver: str, severity: str, parameters: RuleParameters, **waits: str
+) -> dict[str, Any]:
+    scaled = {name: parameters.over(wait) for name, wait in waits.items()}
+    return {"receiver": receiver, "matchers": [f'severity="{severity}"'], **scaled}
 
 
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
@@ -167,20 +148,15 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
     wrong = missing(r)
     if wrong:
         raise ConfigError(wrong)
-    watchdog = webhook(r.watchdog_url, r.watchdog_token_file) | {"send_resolved": False}
-    target = {"webhook_configs": [watchdog]} if r.watchdog_url else {}
-    receivers = [
-        {"name": route.severity, **ways(r, page=route.severity == "critical")} for route in ROUTES
-    ]
-    routes = [_route(WATCHDOG, "watchdog", parameters)]
-    routes += [_route(route, route.severity, parameters) for route in ROUTES]
+    routes = [_route(name, parameters=parameters, **of) for name, of in ROUTES.items()]
+    receivers = [{"name": name, **ways(r, name)} for name in sorted(ROUTES, key="watchdog".__eq__)]
     content = {
         "route": {"receiver": "warning", "group_by": GROUPED, "routes": routes},
         "inhibit_rules": [
             {key: list(value) for key, value in rule._asdict().items()}
             for rule in inhibitions(faults)
         ],
-        "receivers": [*receivers, {"name": "watchdog", **target}],
+        "receivers": receivers,
     }
     return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=100)
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import asdict
+
 from agent.config.settings import Section
 from agent.faults.thresholds import Email, SecretFile, Smarthost, Url, Word
 from agent.metrics import beside
@@ -28,6 +30,10 @@ class Receivers(Section, frozen=True):
 
 
 _MESSAGE = beside(__file__, "message")
+TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
+ROUTES: dict[str, dict[str, str]] = _MESSAGE["routes"]
+"""Severity of the alerts for each receiver, and durations of its route."""
+
 NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 """Settings, and the other settings that each of them requires."""
 
@@ -42,46 +48,20 @@ def missing(receivers: Receivers) -> str:
     return ""
 
 
-def webhook(url: str, token_file: str) -> dict[str, Any]:
-    """Return a webhook configuration. Only a token is read from a file, because Alertmanager 0.25
-    cannot read URLs from files."""
-    if not token_file:
-        return {"url": url}
-    return {"url": url, "http_config": {"authorization": {"credentials_file": token_file}}}
+def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
+    """Return the notification integrations of a receiver whose first settings are not empty."""
+    given = {**asdict(r), "subject": _MESSAGE["subject"], "text": TEXT}
+    known = _MESSAGE["ways"]
+    of_people = {} if receiver == "watchdog" else known["all"]
+    wanted = {**of_people, **known.get(receiver, {})}
+    filled = {kind: _filled(way, given) for kind, way in wanted.items()}
+    return {kind: [way] for kind, way in filled.items() if next(iter(wanted[kind])) in way}
 
 
-def _email(r: Receivers) -> dict[str, Any]:
-    account = {"auth_username": r.email_username, "auth_password_file": r.email_password_file}
-    return {
-        "to": r.email_to,
-        "from": r.email_from,
-        "smarthost": r.email_smarthost,
-        "require_tls": r.email_tls,
-        "send_resolved": True,
-        **(account if r.email_username else {}),
-        "headers": {"subject": SUBJECT},
-        "text": TEXT,
-        "html": "",
-    }
-
-
-SUBJECT: str = _MESSAGE["subject"]
-TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
-
-
-def ways(r: Receivers, *, page: bool) -> Mapping[str, list[dict[str, Any]]]:
-    """Return the notification integrations of a receiver, with PagerDuty only if `page` is true."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    if r.webhook_url:
-        found["webhook_configs"] = [webhook(r.webhook_url, r.webhook_token_file)]
-    if r.email_to:
-        found["email_configs"] = [_email(r)]
-    if r.slack_url_file:
-        slack = {"api_url_file": r.slack_url_file, "channel": r.slack_channel}
-        words = {"title": SUBJECT, "text": TEXT, "send_resolved": True}
-        found["slack_configs"] = [slack | words]
-    if r.pagerduty_key_file and page:
-        found["pagerduty_configs"] = [
-            {"routing_key_file": r.pagerduty_key_file, "description": SUBJECT}
-        ]
-    return found
+def _filled(template: Any, given: Mapping[str, Any]) -> Any:
+    """Return a template with the values of settings. Options without a value are omitted."""
+    if isinstance(template, dict):
+        filled = ((key, one, _filled(one, given)) for key, one in template.items())
+        return {key: value for key, one, value in filled if value not in ("", {}) or one == ""}
+    known = isinstance(template, str) and template.startswith("$")
+    return given[template[1:]] if known else template

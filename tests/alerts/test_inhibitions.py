@@ -9,13 +9,14 @@ from agent.faults.model import Fault
 from agent.faults.promql import seconds
 from agent.polling import intervals
 from agent.sources.disk import ARRAY_STATE
-from alerts.build import ROUTES, alerts_of, groups
+from alerts.build import alerts_of, groups
+from alerts.receivers import ROUTES
 from tests.support.alert_input import SCRAPE
 from tests.support.each import of_each
 
 ALERTS = alerts_of(groups(Settings()))
 RULES = inhibitions(ALERTS)
-WAIT = {route.severity: seconds(route.wait) for route in ROUTES}
+WAIT = {route["severity"]: seconds(route["group_wait"]) for route in ROUTES.values()}
 
 READ = {
     "DgxGpuXid": 0.0,
