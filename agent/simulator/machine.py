@@ -35,7 +35,7 @@ class Machine:
         self.now = 0.0
         self.clock = clock
         self.lock = threading.RLock()
-        self.scenario_now = ""
+        self.scenario = ""
         self._changes: Iterator[Change] = iter(())
         self._next: Change = (inf, "")
         self.began = clock.monotonic()
@@ -44,11 +44,6 @@ class Machine:
         for gpu in self.gpus:
             gpu.settle_at_once(self.now)
             gpu.buffers.speed = getattr(clock, "speed", 1.0)
-
-    @property
-    def scenario(self) -> str:
-        self.advance()
-        return self.scenario_now
 
     @property
     def uptime(self) -> float:
@@ -77,7 +72,7 @@ class Machine:
             self.now = now
 
     def _begin_scenario(self, name: str) -> None:
-        self.scenario_now = name
+        self.scenario = name
         self._repair()
         for gpu in self.gpus:
             for process in gpu.processes:

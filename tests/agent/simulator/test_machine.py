@@ -62,6 +62,7 @@ def test_counters_never_fall_on_the_tour() -> None:
     stops = scenarios.stops(models.ALL["dgx-h100"])
     for _ in range(int(sum(seconds for _, seconds in stops)) // 5):
         clock.advance(5.0)
+        machine.advance()
         seen.add(machine.scenario)
         if machine.scenario == "driver-hang":
             continue
