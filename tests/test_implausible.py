@@ -8,6 +8,8 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.catalogue import METRICS
 from agent.diagnosis.accounting import STATE_SECONDS
@@ -15,9 +17,11 @@ from agent.faults.findings import findings
 from agent.model import Kind, Reason, Severity
 from agent.ranges import ANY
 from agent.sources import ecc, power, temperature
+from agent.sources.agent_health import SOURCE_UP
 from agent.sources.table import GPU_SOURCES, declared
 from exporters.default_set import DefaultSet
 from tests.support.alert_replay import SCALE, Replay, Series, faster, scrape, used
+from tests.support.machine_controls import reload_driver
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import NIGHTLY, shortly
 from tests.support.odd_answers import EVERYTHING, KINDS, OddAnswers, strike
@@ -173,7 +177,7 @@ def test_an_odd_value_is_absent_with_the_value_and_logged_once(
     assert absence is not None
     assert absence.reason is Reason.IMPLAUSIBLE
     assert "644245923" in absence.detail
-    logged = [r for r in caplog.records if r.name == "agent.polling.poller"]
+    logged = [r for r in caplog.records if r.module == "poller"]
     assert len(logged) == 1, "of all the values of this GPU"
     assert len(bench.samples.where(power.POWER, gpu="1")) == 1
 
@@ -184,3 +188,57 @@ def test_ecc_of_all_ones_once_stops_no_job() -> None:
     bench.run(3).skip(60).run(3)
     assert bench.samples.where(ecc.ERRORS, gpu="0") == {}
     assert critical(bench) == set()
+
+
+GPUS = 4
+CODES = st.sampled_from([2, 3, 4, 6, 10, 13, 15, 999])
+FUNCTIONS = st.sampled_from(
+    [
+        "nvmlDeviceGetUtilizationRates",
+        "nvmlDeviceGetPowerUsage",
+        "nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetFieldValues",
+        "nvmlDeviceGetSamples",
+        "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetComputeRunningProcesses",
+        "nvmlDeviceGetNvLinkState",
+        "nvmlDeviceGetTotalEccErrors",
+        "nvmlGpmSampleGet",
+        "nvmlGpmMetricsGet",
+    ]
+)
+FAULTS = st.lists(st.tuples(FUNCTIONS, CODES, st.integers(0, GPUS - 2)), max_size=5)
+MACHINES = st.sampled_from(["dgx-station-v100:training", "dgx-h100:training"])
+
+
+@settings(max_examples=6)
+@given(MACHINES, FAULTS)
+def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int, int]]) -> None:
+    bench = simulated(system, gpus=GPUS).run(2)
+    for function, code, index in faults:
+        bench.machine.driver.fail(function, code, index)
+    bench.run(6)
+    healthy = str(GPUS - 1)
+    whole = simulated(system, gpus=GPUS).run(8)
+    assert values_of(bench, healthy) == values_of(whole, healthy)
+
+
+def values_of(bench: AgentBench, index: str) -> dict[str, int]:
+    """Return the number of samples of each metric that a GPU has."""
+    found: dict[str, int] = {}
+    samples = bench.samples  # built again each time it is asked for
+    for metric in METRICS.values():
+        if "gpu" in metric.labels:
+            found[metric.name] = len(samples.where(metric, gpu=index))
+    return found
+
+
+def test_a_driver_reload_is_survived_without_a_spike() -> None:
+    bench = simulated("dgx-1-v100:training").run(5)
+    before = bench.samples.all(power.ENERGY).copy()
+    reload_driver(bench.machine)
+    bench.run(15)
+    after = bench.samples.all(power.ENERGY)
+    assert after.keys() == before.keys()
+    assert all(after[key] < 15 * 400 for key in after)
+    assert all(bench.samples.all(SOURCE_UP).values())

@@ -7,6 +7,7 @@ import pytest
 from agent.config.settings import Settings
 from alerts.build import alerts_of, groups
 from dashboards.alerts import DECIDING, ON_ITS_PAGE
+from dashboards.promql import scoped
 from tests.support.boards import queries
 
 CASES = [
@@ -51,3 +52,26 @@ def test_an_alert_leads_to_its_page_and_says_what_to_do(
     assert do.startswith(first.removesuffix(" …")) or first.startswith(do)
     assert what
     assert "{{" not in what
+
+
+def test_a_wrong_query_is_refused_while_it_is_written() -> None:
+    with pytest.raises(ValueError, match="no metric"):
+        scoped("rate(dgx_gpu_power_wats[1m])")
+    with pytest.raises(ValueError, match="no label"):
+        scoped('dgx_gpu_power_watts{state="busy"}')
+    with pytest.raises(ValueError, match="no definition"):
+        scoped("TIEM", {"TIME": "up"})
+    with pytest.raises(ValueError, match="no matchers"):
+        scoped('TIME{state="busy"}', {"TIME": "up"})
+
+
+def test_a_name_that_a_board_defines_takes_matchers_through_other_names() -> None:
+    names = {
+        "TIME": "sum by (gpu) (SECONDS{*})",
+        "SECONDS": "increase(dgx_gpu_state_seconds_total{*}[1m])",
+        "BAD": 'state="hung"',
+    }
+    places = 'job=~"$job",cluster=~"$cluster",instance=~"$instance",gpu=~"$gpu"'
+    for asked, matchers in (("TIME", ""), ("TIME{BAD}", ',state="hung"')):
+        metric = f"dgx_gpu_state_seconds_total{{{places}{matchers}}}"
+        assert scoped(asked, names) == f"sum by (gpu) (increase({metric}[1m]))"
