@@ -121,7 +121,7 @@ def faster(scale: float) -> Mapping[str, str]:
 def firing(series: Series, at: int, folder: Path, scale: float = SCALE) -> set[str]:
     """The names of the alerts that fire so many seconds after the start."""
     expr = 'group by (alertname) (ALERTS{alertstate="firing"})'
-    said = Replay(folder, faster(scale)).answer(series, expr, at)
+    said = Replay(folder, faster(scale), evaluated=8).answer(series, expr, at)
     return set(re.findall(r'alertname=\\?"(\w+)\\?"', said))
 
 
