@@ -49,7 +49,7 @@ def event(name: str, data: bytes) -> bytes:
 
 
 def test_the_running_agent_is_asked() -> None:
-    with serving(*stream_of("dgx-station-v100:starved-disk", 70)) as url:
+    with serving(*stream_of("titan-x-pascal:starved-disk", 70)) as url:
         agent, note = asked(
             Namespace(simulate=None, replay=None, agent=""),
             Settings(HttpConfig(listen=url.removeprefix("http://"))),
@@ -57,7 +57,7 @@ def test_the_running_agent_is_asked() -> None:
         assert agent is not None
         assert note == ""
         lines = list(page(StatusView(agent.first), 80))
-        assert any(line.startswith("4 GPUs starved by disk") for line in lines)
+        assert any(line.startswith("The GPU is starved by disk") for line in lines)
         assert max(map(len, lines)) <= 80
         with pytest.raises(NoAnswer, match="no longer responds"):
             list(agent.statuses())

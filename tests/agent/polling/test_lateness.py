@@ -124,7 +124,7 @@ def test_a_turn_that_waits_for_a_processor_is_no_silence_of_the_driver() -> None
 
 
 def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
-    bench = simulated("dgx-station-v100:training").run(5)
+    bench = simulated("titan-x-pascal:training").run(5)
     found = [findings(bench.agent.poller.latest)]
     for _ in range(60):
         bench.clock.starve(1.0)

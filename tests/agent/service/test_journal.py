@@ -146,7 +146,7 @@ def test_a_link_that_flaps_and_a_gpu_that_comes_and_goes_are_reported_by_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    bench = simulated("dgx-station-v100:training").run(5)
+    bench = simulated("dgx-a100:training", gpus=2).run(5)
     for _ in range(2):
         for scenario in ("nvlink-down", "gpu-lost", "training"):
             bench.machine.set_scenario(scenario)
