@@ -58,14 +58,14 @@ class OneProcess:
         return found
 
 
-async def verdict(agent: Agent) -> SampleStore:
-    """A look at the agent once it has followed the loaders of GPU 0 for a while."""
+async def follow(agent: Agent) -> None:
+    """Follow the loaders of GPU 0 for a while. asyncio.run writes out the result, so there is
+    none: a store of samples takes it seven seconds of a processor."""
     readings = 0
     while readings <= READINGS:
         await agent.poller.tick()
         readings += bool(SampleStore.of(agent.poller.latest).where(workload.THREADS, gpu="0"))
         await asyncio.sleep(1.0)
-    return SampleStore.of(agent.poller.latest)
 
 
 def diagnosis(pid: int) -> dict[str, Any]:
@@ -74,7 +74,8 @@ def diagnosis(pid: int) -> dict[str, Any]:
     clock.skip(60.0)
     hardware = Hardware(lambda: OneProcess(machine.nvml, pid), real_host())
     agent = Agent(Settings(JobConfig(info=True)), hardware, clock)
-    look = asyncio.run(verdict(agent))
+    asyncio.run(follow(agent))
+    look = SampleStore.of(agent.poller.latest)
     states = look.where(accounting.STATE, gpu="0").items()
     return {
         "uid": os.getuid(),
