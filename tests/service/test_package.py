@@ -337,20 +337,10 @@ def test_the_driver_is_released_and_taken_again(service: Service) -> None:
 # The package goes.
 
 
-def test_an_upgrade_restarts_and_keeps_settings(service: Service) -> None:
-    service.run(f"echo '# mine' >>{CONFIGURATION}")
-    before = service.pid
-    service.run("dpkg -i /mnt/dgx-telemetry.deb")
-    assert service.show("ActiveState") == "active"
-    assert service.pid != before
-    assert service.run(f"tail -1 {CONFIGURATION}") == "# mine"
-    status, said = service.container.status("dgx-telemetry uninstall")
-    assert (status, said.count("\n")) == (2, 0)
-    assert "apt remove dgx-telemetry" in said
-
-
-def test_an_upgrade_whose_agent_does_not_start_fails_in_one_sentence(service: Service) -> None:
-    good = service.run(f"cat {CONFIGURATION}")
+def test_an_upgrade_restarts_and_says_in_one_sentence_why_its_agent_does_not_start(
+    service: Service,
+) -> None:
+    good, before = service.run(f"cat {CONFIGURATION}"), service.pid
     service.container.write(CONFIGURATION, "typo = 1\n")
     status, said = service.container.status("dpkg -i /mnt/dgx-telemetry.deb")
     assert status != 0
@@ -358,9 +348,14 @@ def test_an_upgrade_whose_agent_does_not_start_fails_in_one_sentence(service: Se
     assert "typo is not a known key" in line
     assert "(journalctl -u dgx-telemetry); correct it, then run dpkg --configure" in line
     assert "deb-systemd-invoke" not in said
-    service.container.write(CONFIGURATION, good + "\n")
+    service.container.write(CONFIGURATION, f"{good}\n# mine\n")
     service.run("dpkg --configure dgx-telemetry")
     assert service.show("ActiveState") == "active"
+    assert service.pid != before
+    assert service.run(f"tail -1 {CONFIGURATION}") == "# mine"
+    status, said = service.container.status("dgx-telemetry uninstall")
+    assert (status, said.count("\n")) == (2, 0)
+    assert "apt remove dgx-telemetry" in said
 
 
 def test_removed_it_stops_and_purged_it_leaves_nothing(
@@ -373,10 +368,10 @@ def test_removed_it_stops_and_purged_it_leaves_nothing(
     left = lasting(service.container.files() - untouched)
     stays = {file for file in left if not file.startswith(("/etc/systemd/system/", *STATE))}
     assert stays == {CONFIGURATION}
-    key = "/etc/dgx-telemetry/server.key"
+    key, script = "/etc/dgx-telemetry/server.key", "/run/postrm"
     service.container.write(key, "mine\n")
-    service.run("dpkg -P dgx-telemetry")
+    service.run(f"cp /var/lib/dpkg/info/dgx-telemetry.postrm {script}; dpkg -P dgx-telemetry")
     assert lasting(service.container.files() ^ untouched) == {key}
-    service.run("dpkg -i /mnt/dgx-telemetry.deb && rm " + key + " && dpkg -P dgx-telemetry")
+    service.run(f"rm {key}; {script} purge")
     assert lasting(service.container.files() ^ untouched) == set()
     assert service.container.status("test -e /etc/dgx-telemetry")[0] != 0
