@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.container import CACHE, RPM, Container
+from tests.service.container import CACHE, Container
 from tests.service.service import Service
-from tests.service.slurm import PACKAGES, Cluster
+from tests.service.slurm import Cluster
 from tests.support import crashing_library
 from tests.support.repository import ROOT
 
@@ -97,7 +97,7 @@ def container(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)
     (shared / "crashing").mkdir()
     crashing_library.make(shared / "crashing")
-    with Container(shared, stage / "boot.log", RPM) as container:
+    with Container(shared, stage / "boot.log") as container:
         yield container
 
 
@@ -111,7 +111,7 @@ def shared(container: Container) -> Path:
 def cluster(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     stage = tmp_path_factory.mktemp("cluster")
     shared = staged(package, stage)
-    with Container(shared, stage / "boot.log", PACKAGES, hierarchy="no") as container:
+    with Container(shared, stage / "boot.log", hierarchy="no") as container:
         yield Cluster(container)
 
 

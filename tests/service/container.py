@@ -4,6 +4,7 @@ Its root is made once by mmdebstrap and kept in a cache; what happens in it lies
 gone with it. It has a network of its own, with nothing but loopback.
 """
 
+import fcntl
 import hashlib
 import itertools
 import os
@@ -18,14 +19,18 @@ from pathlib import Path
 from tests.stack.running import eventually
 from tests.support.patience import PATIENCE
 
-PACKAGES = ("systemd", "systemd-sysv", "dbus", "procps", "iproute2", "python3")
+PACKAGES = ("systemd", "systemd-sysv", "dbus", "procps", "iproute2", "python3", "rpm")
 """No python3-venv: the agent must do without."""
 
-RPM = ("rpm",)
-"""One root for the tests of both packages."""
+JOBS = (
+    *("slurmctld", "slurmd", "slurmdbd", "mariadb-server", "slurm-client", "munge"),
+    *("podman", "crun", "uidmap", "catatonit"),
+)
+"""Only Debian has all of them in `main`. One root for all tests: a second one takes as much of a
+processor to make as all that happens in it."""
 
 STARTED_BY_HAND = ("slurm*", "munge*", "mariadb*", "podman*", "systemd-networkd*")
-"""Units of further packages that do not start with the machine."""
+"""Units of these packages that do not start with the machine."""
 
 UBUNTU = "deb [trusted=yes] http://archive.ubuntu.com/ubuntu"
 """Trusted, for Debian does not know the keys of Ubuntu."""
@@ -66,28 +71,36 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgx-
 def cache(*more: str) -> Path:
     """The root of the machine, with more packages, made if it is not there."""
     python, mirrors = SUITES[SUITE]
-    packages = ",".join((*PACKAGES, python, *more))
+    jobs = JOBS if "deb.debian.org" in mirrors[0] else ()
+    packages = ",".join((*PACKAGES, python, *jobs, *more))
     key = hashlib.sha256(f"{mirrors} {packages} {COMPILED}".encode()).hexdigest()[:12]
     folder = CACHE / f"{SUITE}-{key}"
-    if not folder.exists():
-        part = folder.with_suffix(f".{os.getpid()}")
-        part.parent.mkdir(parents=True, exist_ok=True)
-        compiled = f'--customize-hook=chroot "$1" {python} {COMPILED}{python}'
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}"]
-        try:
-            subprocess.run(
-                [*command, compiled, SUITE, str(part), *mirrors], check=True, timeout=PATIENCE
-            )
-            (part / "etc/machine-id").unlink(missing_ok=True)
-            for unit in UNWANTED:
-                (part / "etc/systemd/system" / unit).symlink_to("/dev/null")
-            preset = part / "etc/systemd/system-preset/00-tests.preset"
-            preset.parent.mkdir(exist_ok=True)
-            preset.write_text("".join(f"disable {unit}\n" for unit in STARTED_BY_HAND))
-            part.rename(folder)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:  # two workers want it at once
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            make(folder, packages, python, mirrors)
     return folder
+
+
+def make(folder: Path, packages: str, python: str, mirrors: Sequence[str]) -> None:
+    """Make the root."""
+    part = folder.with_suffix(f".{os.getpid()}")
+    compiled = f'--customize-hook=chroot "$1" {python} {COMPILED}{python}'
+    command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={packages}"]
+    try:
+        subprocess.run(
+            [*command, compiled, SUITE, str(part), *mirrors], check=True, timeout=PATIENCE
+        )
+        (part / "etc/machine-id").unlink(missing_ok=True)
+        for unit in UNWANTED:
+            (part / "etc/systemd/system" / unit).symlink_to("/dev/null")
+        preset = part / "etc/systemd/system-preset/00-tests.preset"
+        preset.parent.mkdir(exist_ok=True)
+        preset.write_text("".join(f"disable {unit}\n" for unit in STARTED_BY_HAND))
+        part.rename(folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 class Container:

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from tests.service.container import Container
 
-PACKAGES = ("podman", "crun", "uidmap", "catatonit")
-
 FILES = Path(__file__).with_name("containers")
 
 

@@ -6,8 +6,6 @@ from tests.service import podman
 from tests.service.container import Container
 from tests.stack.running import eventually
 
-SLURM = ("slurmctld", "slurmd", "slurmdbd", "mariadb-server", "slurm-client", "munge")
-PACKAGES = (*SLURM, *podman.PACKAGES)
 ADDRESS = "10.9.2.1"  # on loopback alone it finds no address of its own; a private one, which
 # the service may reach: with control groups of version 2 its IPAddressDeny is enforced
 USERS = {"ada": 4242, "eve": 4343}

@@ -10,7 +10,7 @@ import pytest
 from tests.service import test_jobs
 from tests.service.conftest import HERE, staged
 from tests.service.container import Container
-from tests.service.slurm import PACKAGES, Cluster
+from tests.service.slurm import Cluster
 from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
 
@@ -26,7 +26,7 @@ def cluster(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     library = shared / "one_hierarchy.so"
     source = HERE / "one_hierarchy.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    with Container(shared, stage / "boot.log", PACKAGES, hierarchy="yes") as container:
+    with Container(shared, stage / "boot.log", hierarchy="yes") as container:
         container.write("/etc/systemd/system/slurmd.service.d/version-2.conf", PRELOADED)
         container.run("systemctl daemon-reload")
         yield Cluster(container, version=2)

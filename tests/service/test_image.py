@@ -44,7 +44,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     for name in ("source", "agent"):
         fetch(ROOT / f"deploy/requirements/{name}.txt", shared / "wheels")
     (shared / "pip.conf").write_text("[global]\nno-index = true\nfind-links = /found\n")
-    packages = (*podman.PACKAGES, "python3-venv", "python-is-python3")
+    packages = ("python3-venv", "python-is-python3")
     with Container(shared, stage / "boot.log", packages, hierarchy="no") as container:
         podman.prepare(container)
         yield container

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.service.conftest import staged
-from tests.service.container import RPM, Container
+from tests.service.container import Container
 from tests.service.service import CONFIGURATION, STATE, UNIT, Service
 from tests.stack.running import eventually
 from tests.support.nightly import NIGHTLY
@@ -49,7 +49,7 @@ def service(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         built.rename(shared / "older.deb")
     finally:
         subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", tree], check=True)
-    with Container(shared, stage / "boot.log", RPM) as machine:
+    with Container(shared, stage / "boot.log") as machine:
         machine.run("dpkg -i /mnt/older.deb && systemctl stop dgx-telemetry")
         shipped = (ROOT / "deploy/config.toml").read_text()  # 0.2.0 must take it, too
         machine.write(CONFIGURATION, shipped.replace("# info = false", "info = true"))

@@ -27,8 +27,8 @@ def test_the_same_tree_gives_the_same_files(packages: Path, tmp_path: Path) -> N
 
 
 def test_rpmlint_finds_nothing(packages: Path) -> None:
-    command = ["rpmlint", "-c", ROOT / "deploy/rpm/rpmlint.toml", packages / "dgx-telemetry.rpm"]
-    subprocess.run(command, check=True)
+    package = packages / "dgx-telemetry.rpm"
+    subprocess.run(["rpmlint", "-c", ROOT / "deploy/rpm/rpmlint.toml", package], check=True)
 
 
 def fails_to_start(service: Service, command: str) -> None:

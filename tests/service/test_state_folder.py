@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.service.container import RPM, Container
+from tests.service.container import Container
 from tests.stack.running import eventually
 from tests.support.repository import ROOT
 
@@ -29,7 +29,7 @@ ln -s private/dgx-telemetry {STATE}
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
     folder = tmp_path_factory.mktemp("state")
-    with Container(folder, folder / "log", RPM) as container:
+    with Container(folder, folder / "log") as container:
         unit = (ROOT / "deploy/dgx-telemetry.service").read_text()
         lines = (line for line in unit.splitlines() if not line.startswith(("Device", "IPAddress")))
         text = "\n".join(lines).replace("Type=notify", "Type=simple").replace("WatchdogSec=30", "")
