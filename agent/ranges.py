@@ -74,13 +74,18 @@ def is_loopback(address: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
-    """Return device names such as `gpu0-7, md0, sda`, in which consecutive GPUs are a range. Empty
-    names are omitted."""
-    named = sorted(filter(None, devices), key=natural)
-    gpus = [int(name[3:]) for name in named if _is_gpu(name)]
-    others = [name for name in named if not _is_gpu(name)]
-    return between.join([*([f"gpu{ranges(gpus)}"] if gpus else []), *others])
+    """Return device names such as `gpu0-7, nvme2-9n1, sda`, in which names that differ only in one
+    number are a range. Empty names are omitted."""
+    families: dict[str, list[list[str]]] = {}
+    for name in sorted(filter(None, devices), key=natural):
+        families.setdefault(re.sub(r"\d+", "#", name), []).append(re.split(r"(\d+)", name))
+    return between.join(text for same in families.values() for text in _ranged(same))
 
 
-def _is_gpu(name: str) -> bool:
-    return name.startswith("gpu") and name[3:].isdigit()
+def _ranged(names: list[list[str]]) -> list[str]:
+    """Return names that were split at their numbers, as a range if possible."""
+    apart = [place for place, parts in enumerate(zip(*names, strict=True)) if len({*parts}) > 1]
+    if len(apart) != 1:
+        return list(map("".join, names))
+    begin, end = ("".join(part) for part in (names[0][: apart[0]], names[0][apart[0] + 1 :]))
+    return [f"{begin}{ranges(int(name[apart[0]]) for name in names)}{end}"]

@@ -111,7 +111,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     board = board_of(local, hardware)
     last = first_snapshot_now(local, max(SHORTEST_SECONDS, arguments.timeout - TO_SAY))
     status = board.status()
-    text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}")))
+    text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}".lstrip())))
     texts = bundled(hardware, last, status, text) if arguments.bundle else {}
     return {"document": values(status, document(last, last.at)), "text": text, "texts": texts}
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from agent.cli.options import SECTIONS
+from agent.config.configuration import load
 from agent.diagnosis.hours import STATE
 from agent.errors import BadInput
 from agent.service.program import MAKE_ENVIRONMENT, SERVICE, UNITS, shipped
@@ -37,6 +39,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput(f"{command} needs root: sudo, or --dry-run to see what it would do")
     os.umask(0o022)  # the service user must be able to read files created by root
     if command == "install":
+        if not dry and (file := CONFIGURATION / "config.toml").exists():
+            load(SECTIONS, file)  # the service does not start with wrong settings
         carry_out(installing(), dry=dry)
         if not dry:
             print(f"{SERVICE} is active; its log: journalctl -u dgx-telemetry")

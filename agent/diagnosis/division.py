@@ -188,7 +188,8 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = e.by_links
-    if shares.waiting or shares.communicating or not e.looks_busy or not e.peers:
+    over_nvlink = shares.communicating and communicates_elsewhere(e) is None
+    if shares.waiting or over_nvlink or not e.looks_busy or not e.peers:
         return shares
     return _by_power(e) or shares
 

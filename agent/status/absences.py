@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.faults.monitoring import ABSENT
 from agent.model import Absence, Reason
-from agent.ranges import gpus_named, natural
+from agent.ranges import device_ranges, gpus_named
 from agent.status.model import AbsenceStatus
 
 
@@ -60,8 +60,7 @@ def _where(places: Sequence[Mapping[str, str]]) -> str:
         further.setdefault(labels.get("gpu", ""), {})[" ".join(rest)] = None
     alike: dict[tuple[bool, str], list[str]] = {}
     for gpu, words in further.items():
-        rest = sorted(filter(None, words), key=natural)
-        alike.setdefault((bool(gpu), ", ".join(rest)), []).append(gpu)
+        alike.setdefault((bool(gpu), device_ranges(tuple(words))), []).append(gpu)
     return "; ".join(
         f"{gpus_named(map(int, gpus))} {rest}".rstrip() if of_gpu else rest
         for (of_gpu, rest), gpus in alike.items()

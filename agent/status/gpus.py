@@ -43,8 +43,6 @@ The minimum is twice as high for exposed communication, which is a few per cent 
 STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier state lost more time."""
 
-SILENT = "it no longer responds"
-
 BASIS = {
     "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",
     "nvml": "Judged by NVML's utilization, which counts copies and spinning too, and by power.",
@@ -141,7 +139,7 @@ def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[J
         if one.uuid in inventory.lost:
             stood = snapshot.at - inventory.lost[one.uuid]
             do = str(by_kind()["gpus_missing"].do)
-            found.append(Judged(one, None, stood, Reason.LOST, "lost", SILENT, job=job, do=do))
+            found.append(Judged(one, None, stood, Reason.LOST, "lost", job=job, do=do))
         elif verdict is None:
             kept = history.gpus.get(one.uuid)
             looked = snapshot.at - history.oldest

@@ -60,9 +60,14 @@ def sentence(job: Job) -> str:
     return "; ".join(parts)
 
 
+def _serves(receipt: Receipt) -> bool:
+    """Return whether the job has waited for requests."""
+    return (State.IDLE, Cause.REQUESTS) in receipt.seconds
+
+
 def _pace(job: Job) -> str:
-    if (State.IDLE, Cause.REQUESTS) in job.receipt.seconds:
-        return "answers requests, in no rhythm"
+    if _serves(job.receipt):
+        return "serves requests"
     if job.step:
         text = f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
         most = max(filter(None, job.rates), default=0.0)
@@ -150,13 +155,14 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
     first, watched = next(known, None), max(receipt.watched, 1.0)
-    if not first or not WORTH * watched <= first.saved <= MOST * watched:
+    if not first or _serves(receipt) or not WORTH * watched <= first.saved <= MOST * watched:
         return ""
     less = f"up to {percent(first.saved / receipt.watched)} less time"
     would = "would so far have taken" if receipt.ended is None else "would have taken"
     text = f"without the time {SUMMARIES[first.pair]}, the job {would} {less} for the same work"
     rests = {first.pair[0], first.then[0]} & {State.HELD, State.HUNG}  # do not set the pace
-    if rests or first.then == BUSY or first.then_gpu is None:
+    unknown = first.then == BUSY or first.then[1] is Cause.UNKNOWN
+    if rests or unknown or first.then_gpu is None:
         return text
     return f"{text}; then GPU {first.then_gpu.index}, {SUMMARIES[first.then]}, sets the pace"
 
@@ -212,10 +218,10 @@ def running_job(
     """Return the status of a running job. `findings` are those of its GPUs, and `levels` those of
     their groups. While the driver is `silent`, the state of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
-    doubtful = [one.text for one in findings if one.in_doubt and grave([one])]
+    doubtful = [one for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))
     more = receipt_level(receipt), Level.CRITICAL if worst else Level.INFO if job.slower else None
-    words = "; ".join([*(f"its results are in doubt: {t}" for t in doubtful[:1]), sentence(job)])
+    text = f"its results are in doubt; {sentence(job)}" if doubtful else sentence(job)
     return RunningJob(
         id=receipt.id,
         ids=ids(receipt, job.pids),
@@ -224,7 +230,7 @@ def running_job(
         gpus=tuple(gpu.index for gpu in receipt.gpus),
         name=gpus_named(gpu.index for gpu in receipt.gpus),
         level=None if silent else worst_level(filter(None, (*more, *levels))),
-        text=UNANSWERED if silent else words,
+        text=UNANSWERED if silent else text,
         do=hang_action(job.hang) if job.hang and not silent else None,
         since=began(snapshot, receipt.lasted),
         watched_seconds=round(receipt.watched),

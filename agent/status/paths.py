@@ -298,7 +298,7 @@ def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Ailing) -> 
         inward_ratio=_mean(way.ratio for way in inward),
         outward=_mean_rate(outward),
         outward_ratio=_mean(way.ratio for way in outward),
-        text=" ".join(filter(None, text)),
+        text=", ".join(filter(None, text)),
     )
 
 

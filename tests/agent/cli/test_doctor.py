@@ -154,7 +154,7 @@ def test_what_waits_for_the_look_has_opened_nothing_that_could_hang() -> None:
 
 
 def test_limits_are_a_table_with_origin_and_source() -> None:
-    lines = list(page(shown("dgx-1-v100:pcie-degraded").run(12).look, width=200))
+    lines = list(page(shown("dgx-1-v100:pcie-degraded").run(12).look, width=240))
     table = lines[lines.index("Limits:") + 1 : lines.index("Absent values:") - 1]
     assert table[0].split() == ["path", "device", "direction", "limit", "origin", "source"]
     rows = [re.sub(r"(\d) ([GM]b?B?/s)", r"\1\2", row).split(maxsplit=5) for row in table[1:]]

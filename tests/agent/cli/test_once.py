@@ -195,6 +195,8 @@ def test_devices_are_named_in_few_words() -> None:
     assert ranges([7, 0, 1, 2, 4]) == "0-2,4,7"
     assert device_ranges(("gpu10", "gpu9", "sda", "", "gpu0")) == "gpu0,9-10, sda"
     assert device_ranges(("eth0",), " ") == "eth0"
+    assert device_ranges(("mlx5_2:1", "mlx5_0:1", "eth1", "mlx5_1:1")) == "eth1, mlx5_0-2:1"
+    assert device_ranges(("enp1s0", "enp2s1")) == "enp1s0, enp2s1"
 
 
 def test_a_job_has_its_receipt_so_far_and_mig_its_rows() -> None:

@@ -56,7 +56,7 @@ LED_BY = 25
 SHOWN = ("dgx-h100", "dgx-a100")
 """One with GPM and one without."""
 
-WITHOUT_GPM = ("checkpoint", "throttled")
+WITHOUT_GPM = ("checkpoint", "throttled", "infiniband-saturated")
 """Scenarios that the short form plays without GPM; other files read the same machines."""
 
 SHARES = CASES["shares"]

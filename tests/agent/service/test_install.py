@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import install
+from agent.config.configuration import ConfigError
 from agent.errors import BadInput
 from agent.service.program import FILES, KERNEL_LOG, UNITS, copy_to, distributions, shipped
 from tests.stack.running import run_to_end
@@ -127,6 +128,15 @@ def test_uninstall_leaves_settings_and_purge_leaves_files_of_others(
 def test_the_words_of_a_command_that_fails_are_one_sentence() -> None:
     with pytest.raises(BadInput, match=r"^sh -c 'echo a >&2; echo b >&2; exit 3' failed: a b$"):
         install.carry_out([("sh", "-c", "echo a >&2; echo b >&2; exit 3")])
+
+
+def test_wrong_settings_are_named_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed()
+    (install.CONFIGURATION / "config.toml").write_text("[job]\ninfo = 3\n")
+    install.BOOTED.mkdir(parents=True)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(ConfigError, match=r"job\.info"):
+        install.run(Namespace(command="install", dry_run=False))
 
 
 def test_the_program_is_whole(tmp_path: Path) -> None:
