@@ -169,7 +169,6 @@ class JobRecord:
             gpus=tuple(sorted(by_gpu)),
             began=self.wall - (self._older or 0.0),
             ended=ended,
-            ended_at=None if ended is None else now,
             lasted=self.age(now),
             watched=now - self.began,
             seconds=seconds,

@@ -5,13 +5,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.hardware.fields import SINCE, FieldId
+from agent.hardware.fields import SINCE
 from agent.hardware.nvml import MISSHAPEN, REASON_OF_CODE, Nvml, misshapen, number, unless_final
 from agent.model import FINAL, PERMANENT, Absent, GpuIdentity, Reason, checked
 from agent.ranges import FLAG, Range
 
-Scope = tuple[FieldId, int]
-
+Scope = tuple[int, int]
+"""A field ID, and the link or ALL_LINKS; 0 for a field of the whole GPU."""
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of the `nvmlValue_t` union, indexed by `nvmlValueType_t`."""
@@ -109,7 +109,7 @@ class NvmlDevice:
         if not known:
             return []
         try:
-            answers = self.get("FieldValues", [(int(f), scope) for f, scope in known])
+            answers = self.get("FieldValues", list(known))
             values = [self._decoded(answer) for answer in answers]
         except MISSHAPEN as error:
             return [misshapen("nvmlDeviceGetFieldValues", error)] * len(known)

@@ -4,11 +4,6 @@
 
 ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of a GPU
 
-
-class FieldId(int):
-    """An ID for `nvmlDeviceGetFieldValues`."""
-
-
 # README.md in this folder explains which NVLink 5 and C2C IDs are not read, and why.
 SINCE = {
     field: since

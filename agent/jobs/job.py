@@ -133,7 +133,7 @@ class Receipt:
     of the energy counter in the observed seconds, or None without a counter; `joules_by` contains
     it by state and cause. `cost` is in the currency of `cost.gpu_hour`, or None without a price.
     `lasted` is the time since the newest process arrived, and `watched` is the time observed by the
-    agent; both are in seconds on the agent's clock, like `ended_at`.
+    agent; both are in seconds on the agent's clock.
     """
 
     id: str
@@ -152,7 +152,6 @@ class Receipt:
     joules_by: Mapping[Pair, float]
     cost: float | None
     savings: tuple[Saving, ...]
-    ended_at: float | None = None
     tensor: float | None = None
     undivided: float = 0.0
     held: float = 0.0

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from agent.clock import Clock
 from agent.errors import Failure
 from agent.hardware.device import NvmlDevice, Scope
-from agent.hardware.fields import FieldId
 from agent.hardware.nvml import MISSHAPEN, misshapen
 from agent.model import (
     FINAL,
@@ -137,7 +136,7 @@ def fixed(seconds: float) -> Callable[[], float]:
     return lambda: seconds
 
 
-Question = str | tuple[Any, ...] | FieldId | Callable[[NvmlDevice], float]
+Question = str | int | tuple[Any, ...] | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
@@ -202,9 +201,9 @@ class GpuRows:
 
 def _scope(question: Question) -> Scope | None:
     """Return the field ID and its scope, or None if the query is not for a field."""
-    if isinstance(question, FieldId):
+    if isinstance(question, int):
         return question, 0
-    if isinstance(question, tuple) and isinstance(question[0], FieldId):
+    if isinstance(question, tuple) and isinstance(question[0], int):
         return question[0], question[1]
     return None
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.hardware.device import NvmlDevice
-from agent.hardware.fields import FieldId
 from agent.metrics import declared_beside
 from agent.model import PERMANENT, Absent, Reason
 from agent.polling import intervals
@@ -71,7 +70,7 @@ class Throttling:
                 out.add(THROTTLE, seconds, throttle.reason)
 
     def read_counters(self, out: ReadOutput) -> None:
-        asked = {one: (FieldId(one.field), 0) for one in THROTTLES if one.field}
+        asked = {one: (one.field, 0) for one in THROTTLES if one.field}
         refused: set[Throttle] = set()
         for throttle, answer in zip(asked, self._device.fields([*asked.values()]), strict=True):
             if isinstance(answer, Absent):

@@ -8,7 +8,6 @@ from typing import TypeVar
 from agent.clock import Clock
 from agent.config.settings import Configuration, Settings
 from agent.hardware.device import NvmlDevice
-from agent.hardware.fields import FieldId
 from agent.hardware.files import FileTree, names_in, read_int
 from agent.hardware.gpm import Gpm
 from agent.hardware.host import Host
@@ -30,7 +29,7 @@ scrape had 3.5 MB."""
 def _question(call: str | int) -> tuple[Question, str]:
     """Return the NVML query of a declaration, and the part of the response that it selects."""
     if isinstance(call, int):
-        return FieldId(call), ""
+        return call, ""
     form = re.fullmatch(r"(\w+)(?:\(([\d, ]+)\))?(?:\.(\w+))?", call)
     assert form is not None, f"call = {call!r}, expected a getter as in TotalEccErrors(0, 1)"
     name, arguments, part = form.groups("")
@@ -56,7 +55,7 @@ class Listing:
     _until: float = 0.0
     _devices: list[str] = field(default_factory=list)
 
-    def at(self, now: float, names: Collection[str], setting: object = None) -> list[str]:
+    def at(self, now: float, names: Collection[str] = (), setting: object = None) -> list[str]:
         known = frozenset(names), setting
         if now >= self._until or known != self._known:
             self._known, self._until = known, now + intervals.LINKS

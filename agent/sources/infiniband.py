@@ -11,7 +11,7 @@ from agent.metrics import declared_beside
 from agent.model import Absent, Metric, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.reads import Read, ReadOutput, fixed
-from agent.sources.context import HostOptions, bounded, is_virtual
+from agent.sources.context import HostOptions, Listing, bounded, is_virtual
 
 CLASS = "/sys/class/infiniband"
 MOST_DIGITS = 9
@@ -57,25 +57,27 @@ class InfinibandPorts:
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
-        self._ports: dict[Port, str] = {}  # directories by port
-        self._list_at = 0.0
+        self._folders = Listing(self._find)
         self._refused: dict[tuple[Port, PortCounter], Absent] = {}
         self._answered: set[tuple[Port, PortCounter]] = set()
 
+    def _find(self, _: object) -> list[str]:
+        self._refused.clear()
+        return [
+            f"{CLASS}/{device}/ports/{port}"
+            for device in names_in(self._files, CLASS)
+            if not is_virtual(self._files, f"{CLASS}/{device}")
+            for port in names_in(self._files, f"{CLASS}/{device}/ports")
+        ]
+
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
-        """Return the ports and their directories. Raise Absent if there are none."""
-        if out.at >= self._list_at:
-            self._list_at = out.at + intervals.LINKS
-            self._ports = {
-                (device, port): f"{CLASS}/{device}/ports/{port}"
-                for device in names_in(self._files, CLASS)
-                if not is_virtual(self._files, f"{CLASS}/{device}")
-                for port in names_in(self._files, f"{CLASS}/{device}/ports")
-            }
-            self._refused.clear()
-        if not self._ports:
+        """Yield the ports and their directories. Raise Absent if there are none."""
+        folders = self._folders.at(out.at)
+        if not folders:
             raise Absent(Reason.MISSING, f"{CLASS} lists no port")
-        return iter(bounded(out, metric, list(self._ports.items())))
+        for folder in bounded(out, metric, folders):
+            *_, device, _, port = folder.split("/")
+            yield (device, port), folder
 
     def read(self, out: ReadOutput, table: tuple[PortCounter, ...]) -> None:
         for port, folder in self._at(out, table[0].metric):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from agent.hardware.device import NvmlDevice, text_of
-from agent.hardware.fields import ALL_LINKS, FieldId
+from agent.hardware.fields import ALL_LINKS
 from agent.hardware.gpm import NVLINK_UNIT, GpmId
 from agent.hardware.nvml import ALL_ONES
 from agent.metrics import declared_beside
@@ -35,13 +35,13 @@ UP_STATES = (1, 2)
 link is active, but its traffic is disabled."""
 
 KIB_BYTES = 1024.0
-_FIELDS = tuple(map(FieldId, (138, 139, 140, 141)))
+_FIELDS = (138, 139, 140, 141)
 """KiB of payload transmitted and received, and KiB on the wire, including protocol overhead."""
 
 _OF_ALL = TRANSMITTED, RECEIVED, WIRE_TRANSMITTED, WIRE_RECEIVED
 _OF_LINK = LINK_TRANSMITTED, LINK_RECEIVED, LINK_WIRE_TRANSMITTED, LINK_WIRE_RECEIVED
 TOTALS, PER_LINK = (dict(zip(these, _FIELDS, strict=True)) for these in (_OF_ALL, _OF_LINK))
-NVLINK5_BYTES = {138: FieldId(202), 139: FieldId(204)}  # bytes instead of KiB
+NVLINK5_BYTES = {138: 202, 139: 204}  # bytes instead of KiB
 KINDS = _METRICS.kinds[ERRORS.name]
 
 LINK_DOWN = Absent(Reason.UNKNOWN, "the link is down")
@@ -93,7 +93,7 @@ class LinkReads:
                 out.absent(metric, LINK_DOWN, str(link))
 
     def _bytes(
-        self, fields: Mapping[Metric, FieldId], scopes: Mapping[int, Labels]
+        self, fields: Mapping[Metric, int], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
         """Yield rows for payload and wire bytes, with NVLink 5 fields if the driver supports only
         those."""
@@ -151,9 +151,8 @@ class LinkReads:
         not affect other links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
-            asked = [(FieldId(field), n, kind) for n in links for kind, field in fields.items()]
-            rows = [GpuRow(ERRORS, (field, n), (str(n), kind)) for field, n, kind in asked]
-            answers = self._device.fields([(field, n) for field, n, _ in asked])
+            rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in fields.items()]
+            answers = self._device.fields([(f, n) for n in links for f in fields.values()])
             refusals = [answer for answer in answers if isinstance(answer, Absent)]
             if len(refusals) < len(answers):
                 return rows

@@ -6,7 +6,6 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.hardware.device import NvmlDevice, Scope
-from agent.hardware.fields import FieldId
 from agent.model import GPU_LABELS, Absent, Reading, ReadKey, Reason, Snapshot, gauge, internal
 from agent.polling.reads import (
     MOST_SERIES,
@@ -49,12 +48,12 @@ class Card(NvmlDevice):
         return [one for one in answers if isinstance(one, float | Absent)]
 
 
-MEMORY = FieldId(82)
+MEMORY = 82
 ROWS = (
     GpuRow(POWER, "power", per=2),
     GpuRow(CLOCK, lambda card: card.number("sm"), ("sm",)),
     GpuRow(CLOCK, MEMORY, ("memory",), times=2),
-    GpuRow(CLOCK, (FieldId(230), 1), ("module",)),
+    GpuRow(CLOCK, (230, 1), ("module",)),
 )
 ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, str(MEMORY): 1e9, "230": 3.0}
 
