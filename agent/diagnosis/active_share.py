@@ -263,7 +263,9 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     levels = [one.level for one in (second, *alongside.values()) if one.level is not None]
     if alongside and levels and not only_spins(second):
         return _by_level(second, alongside, max(levels))
-    waited, culprit = _longest_wait(second, alongside)
+    waits = {key: waiting_for_peer(second, peer) for key, peer in alongside.items()}
+    waited = max(waits.values(), default=0.0)  # the longest wait for a GPU in lockstep
+    culprit = max(waits, key=waits.__getitem__) if waited else None
     without_work = not_computing(second) if alongside or peers else 0.0
     transfers = communicating(second, without_work)
     if culprit is not None:  # once all ranks are ready, a collective takes the same time on each
@@ -342,16 +344,3 @@ def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
     if second.sm is None or level.sm <= MOST_SPINNING_SM:
         return waits
     return min(waits, _most_spinning(second, second.sm, level.sm))
-
-
-def _longest_wait(
-    second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond]
-) -> tuple[float, GpuKey | None]:
-    """Return the longest wait for a GPU in lockstep, and the GPU that is awaited."""
-    longest = 0.0
-    culprit: GpuKey | None = None
-    for key, peer in alongside.items():
-        waited = waiting_for_peer(second, peer)
-        if waited > longest:
-            longest, culprit = waited, key
-    return longest, culprit

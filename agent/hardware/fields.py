@@ -8,7 +8,6 @@ ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of
 SINCE = {
     field: since
     for first, last, since in (
-        (138, 141, (450,)),  # NVLink bytes
         (161, 163, (520,)),  # NVLink errors
         (202, 221, (560,)),  # NVLink 5
         (230, 230, (570,)),  # GPU recovery action

@@ -336,11 +336,8 @@ class GpuWatch:
         subscribed = self._events.handles.keys() if self._events else set()
         generation = self.inventory.generation + bool(handles.keys() - subscribed)
         self._events = EventSubscription(generation, self.nvml, handles)
-        gpus, left, unanswered = (
-            self.watched.all_gpus(),
-            self.threads.left,
-            self.watched.unanswered,
-        )
+        gpus, unanswered = self.watched.all_gpus(), self.watched.unanswered
+        silent = {k: str(one.why) for k, one in self.threads.left.items() if one.why is not None}
         there = {device.identity.index for device in answering}
         self.inventory = GpuInventory(
             generation=generation,
@@ -348,13 +345,9 @@ class GpuWatch:
             nvml_version=self.nvml.nvml_version,
             gpus=tuple(gpu.device.identity for gpu in gpus),
             lost={gpu.uuid: gpu.state.lost_at for gpu in gpus if gpu.state.lost_at is not None},
-            not_answering={
-                gpu.uuid: str(left[gpu.index].why)
-                for gpu in gpus
-                if gpu.index in left and left[gpu.index].why is not None
-            },
+            not_answering={gpu.uuid: silent[gpu.index] for gpu in gpus if gpu.index in silent},
             missing=tuple(n for n in sorted(unanswered) if self.watched.of(n) is None),
-            unmet=sum(self.watched.of(index) is None for index in left),
+            unmet=sum(self.watched.of(index) is None for index in self.threads.left),
             most=max(self.inventory.most, len(unanswered.keys() | there)),
             why_not="",
         )

@@ -54,8 +54,6 @@ def _asked(device: NvmlDevice) -> Any:
         try:
             info = getattr(device.nvml.library, structure)()
             device.get(call, ctypes.byref(info))
-        except AttributeError:  # the structure is missing in this version of the bindings
-            continue
         except Absent as absent:
             if absent.reason is not Reason.DRIVER:
                 raise

@@ -5,7 +5,7 @@ from functools import partial
 
 from agent.hardware.device import NvmlDevice, text_of
 from agent.hardware.fields import ALL_LINKS
-from agent.hardware.gpm import NVLINK_UNIT, GpmId
+from agent.hardware.gpm import NVLINK_UNIT, NVLINK_WAYS
 from agent.hardware.nvml import ALL_ONES
 from agent.metrics import declared_beside
 from agent.model import FINAL, PERMANENT, Absent, Labels, Metric, Reason
@@ -74,15 +74,12 @@ class LinkReads:
         longer while links are quiet or if the driver does not support the call."""
         if not self.totals.answered:
             return intervals.LINKS
-        return intervals.NVLINK_TOTALS_BUSY if self._busy() else intervals.NVLINK_TOTALS_QUIET
-
-    def _busy(self) -> bool:
         if self._gpu.gpm is None:
-            return True
-        latest = self._gpu.gpm.latest
-        now = latest.values if latest else {}
-        ids = (GpmId.NVLINK_TRANSMITTED, GpmId.NVLINK_RECEIVED)
-        return any(self._half <= now.get(one, 0.0) * NVLINK_UNIT <= FASTEST_NVLINK for one in ids)
+            return intervals.NVLINK_TOTALS_BUSY
+        now = self._gpu.gpm.latest.values if self._gpu.gpm.latest else {}
+        rates = [now.get(way, 0.0) * NVLINK_UNIT for way in NVLINK_WAYS]
+        busy = any(self._half <= rate <= FASTEST_NVLINK for rate in rates)
+        return intervals.NVLINK_TOTALS_BUSY if busy else intervals.NVLINK_TOTALS_QUIET
 
     def per_link(self, out: ReadOutput) -> None:
         links = self._device.links()
