@@ -20,15 +20,14 @@ from agent.hardware.nvml import real_library
 from agent.jobs.allocation import Allocations, driver_gpus
 from agent.model import FINAL, PERMANENT, Absent
 from agent.polling import intervals
-from agent.polling.expected_gpus import ExpectedGpus
 from agent.polling.gpu_state import GpuProcesses, GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
 from agent.polling.worker import InlineWorker, Worker
-from agent.polling.xid_watch import XidWatch
 from agent.sources import agent_health, allocation, kernel_log, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
+from agent.sources.system import ExpectedGpus
 from agent.sources.table import SourcesConfig, gpu_reads, host_reads, unless_off
 from agent.specs.sheets import MachineSpecs, SystemSpec
 from agent.threads import at_once, on_a_thread
@@ -121,7 +120,7 @@ class Agent:
             lambda: {pci: uuid for pci, _, uuid in driver_gpus(self._host.files)},
         )
         off = "xid" in self.settings[SourcesConfig].disable
-        self.watch = XidWatch((lambda: None) if off else self.gpus.events, self._counts)
+        self.watch = xid.XidWatch((lambda: None) if off else self.gpus.events, self._counts)
         self._analysis = TickAnalysis(self.configuration, lambda: self.gpus.inventory, clock.speed)
         self.diagnosis, self.jobs = self._analysis.diagnosis, self._analysis.jobs
         self.poller = self._poller(expected_gpus(hardware))

@@ -5,13 +5,27 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.hardware.fields import SINCE
 from agent.hardware.nvml import MISSHAPEN, REASON_OF_CODE, Nvml, misshapen, number, unless_final
 from agent.model import FINAL, PERMANENT, Absent, GpuIdentity, Reason, checked
 from agent.ranges import FLAG, Range
 
+ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of a GPU
 Scope = tuple[int, int]
-"""A field ID, and the link or ALL_LINKS; 0 for a field of the whole GPU."""
+"""A field ID, and the link or ALL_LINKS; 0 for a field of the whole GPU. IDs are numbers, because
+nvidia-ml-py releases renumbered the names: IDs 251-273 changed twice, so a name of another release
+may query a different field. README.md in this folder explains which IDs are not read, and why."""
+
+SINCE = {
+    field: since
+    for first, last, since in (
+        (161, 163, (520,)),  # NVLink errors
+        (202, 221, (560,)),  # NVLink 5
+        (230, 230, (570,)),  # GPU recovery action
+        (269, 271, (580, 82)),  # had other meanings in older drivers
+    )
+    for field in range(first, last + 1)
+}
+"""First driver version that supports each ID. All other IDs are supported since R450."""
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of the `nvmlValue_t` union, indexed by `nvmlValueType_t`."""

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from agent.hardware.device import NvmlDevice, text_of
-from agent.hardware.fields import ALL_LINKS
+from agent.hardware.device import ALL_LINKS, NvmlDevice, text_of
 from agent.hardware.gpm import NVLINK_UNIT, NVLINK_WAYS
 from agent.hardware.nvml import ALL_ONES
 from agent.metrics import declared_beside

@@ -14,13 +14,13 @@ from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Read, ReadCosts, ReadOutput
 from agent.polling.worker import Finished
-from agent.polling.xid_watch import XidWatch
 from agent.simulator import build
 from agent.simulator.machine import Machine
 from agent.simulator.nvml import SimulatedNvml
 from agent.sources import power, xid
 from agent.sources.context import GpuContext
 from agent.sources.table import gpu_reads
+from agent.sources.xid import XidWatch
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import first_gpus
 

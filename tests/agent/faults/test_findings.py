@@ -14,9 +14,9 @@ from agent.faults.thresholds import AlertThresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
-from agent.polling.xid_watch import handle_address
 from agent.simulator import SimulationError, models, scenarios
 from agent.sources import activity, pcie
+from agent.sources.xid import handle_address
 from agent.specs.sheets import SpecConfig, load
 from agent.status.words import finding_text
 from tests.support.machines import AgentBench, Played, played, simulated

@@ -16,9 +16,9 @@ from agent.hardware.files import RealFiles
 from agent.limits.paths import KEPT_S, LIMIT, LIMIT_INFO, RATIO, REFRESH, PathAccounts
 from agent.limits.resolution import Limit, LimitConfig, LimitsConfig, PathKey
 from agent.model import Absence, Reading, ReadKey, Reason, Sample
-from agent.polling.expected_gpus import FILE, ExpectedGpus
 from agent.series import SampleStore
 from agent.sources import activity, disk, network, nvlink, system
+from agent.sources.system import FILE, ExpectedGpus
 from agent.specs.sheets import MachineSpecs, SpecConfig
 from agent.status.words import finding_text
 from tests.support.frozen_clock import FrozenClock

@@ -8,9 +8,9 @@ from agent.clock import Stopwatch
 from agent.faults.findings import findings
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
-from agent.polling.xid_watch import handle_address
 from agent.sources import memory, power, system
 from agent.sources.agent_health import ABSENT_VALUES, GPU_READ_FAILURES, GPU_READ_SECONDS, SOURCE_UP
+from agent.sources.xid import handle_address
 from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
 from tests.support.machine_controls import restore, set_mig
