@@ -40,20 +40,6 @@ much memory when it is replayed."""
 
 WIDEST = 2**64
 CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
-SAMPLE_GET = "nvmlGpmSampleGet"
-SPECIAL = {
-    "nvmlDeviceGetFieldValues": "_fields",
-    "nvmlDeviceGetHandleByIndex": "_handle",
-    "nvmlDeviceGetSamples": "_samples",
-    "nvmlGpmMetricsGet": "_gpm_metrics",
-    "nvmlGpmSampleAlloc": "_gpm_alloc",
-    "nvmlGpmSampleFree": "_gpm_free",
-    SAMPLE_GET: "_gpm_sample",
-    "nvmlShutdown": "_shutdown",
-}
-"""Functions whose responses have a format of their own, and the methods that record and replay
-them."""
-
 UNTAPED = {
     "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
     "nvmlDeviceGetPlatformInfo": "the place in a rack, with the serial number of its chassis",

@@ -25,8 +25,6 @@ from agent.replay.answers import (
     FIELDS,
     GPM,
     MAGIC,
-    SAMPLE_GET,
-    SPECIAL,
     TAPE_BYTES,
     UNTAPED,
     VERSION,
@@ -149,7 +147,8 @@ class Tape:
 
 
 class TapedNvml:
-    """The functions of an NVML library, with recorded responses. Constants are from pynvml."""
+    """The functions of an NVML library, with recorded responses. Constants are from pynvml. Methods
+    replay the functions whose responses have a format of their own."""
 
     def __init__(self, player: "TapePlayer") -> None:
         self._player = player
@@ -168,15 +167,15 @@ class TapedNvml:
 
         def ask(*args: Any, **keywords: Any) -> Any:
             try:
-                if name in SPECIAL:
-                    return getattr(self, SPECIAL[name])(*args, **keywords)
+                if special := getattr(TapedNvml, f"_{name}", None):
+                    return special(self, *args, **keywords)
                 return self._answer(key_of(name, args, keywords))
             except NO_ANSWER as error:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
 
         return ask
 
-    def _shutdown(self) -> None:
+    def _nvmlShutdown(self) -> None:
         pass
 
     def _answer(self, key: str) -> Any:
@@ -199,11 +198,13 @@ class TapedNvml:
             if isinstance(one, dict | list)
         ]
 
-    def _handle(self, index: int) -> TapedDevice:
+    def _nvmlDeviceGetHandleByIndex(self, index: int) -> TapedDevice:
         self._answer(key_of("nvmlDeviceGetHandleByIndex", (index,)))
         return TapedDevice(index)
 
-    def _fields(self, device: TapedDevice, wanted: list[int | tuple[int, int]]) -> Any:
+    def _nvmlDeviceGetFieldValues(
+        self, device: TapedDevice, wanted: list[int | tuple[int, int]]
+    ) -> Any:
         if str(device.index) not in self._with_fields:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         keys = [field_key(device.index, field) for field in wanted]
@@ -218,7 +219,7 @@ class TapedNvml:
                 setattr(value.value, union_member(value.valueType), number)
         return values
 
-    def _samples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
+    def _nvmlDeviceGetSamples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
         key = key_of("nvmlDeviceGetSamples", (device, sampling))
         self._answer(key)
         buffer = self._tape.buffers.get(key)
@@ -231,20 +232,20 @@ class TapedNvml:
             setattr(sample.sampleValue, union_member(buffer.kind), value)
         return buffer.kind, list(samples)
 
-    def _gpm_alloc(self) -> Any:
+    def _nvmlGpmSampleAlloc(self) -> Any:
         self._answer("nvmlGpmSampleAlloc()")
         # This address is never dereferenced; it only distinguishes samples.
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
 
-    def _gpm_free(self, sample: Any) -> None:
+    def _nvmlGpmSampleFree(self, sample: Any) -> None:
         self._sampled.pop(identity(sample), None)
 
-    def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
-        self._answer(key_of(SAMPLE_GET, (device,)))
+    def _nvmlGpmSampleGet(self, device: TapedDevice, sample: Any) -> Any:
+        self._answer(key_of("nvmlGpmSampleGet", (device,)))
         self._sampled[identity(sample)] = device.index
         return sample
 
-    def _gpm_metrics(self, request: Any) -> Any:
+    def _nvmlGpmMetricsGet(self, request: Any) -> Any:
         first, second = (
             self._sampled.get(identity(sample)) for sample in (request.sample1, request.sample2)
         )

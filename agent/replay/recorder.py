@@ -18,8 +18,6 @@ from agent.replay.answers import (
     FIELDS,
     GPM,
     NVML_FAILURES,
-    SAMPLE_GET,
-    SPECIAL,
     UNTAPED,
     Json,
     TapedDevice,
@@ -39,7 +37,8 @@ Write = Callable[[Any], Json]
 
 
 class RecordingNvml:
-    """The functions of an NVML library. Their responses are recorded. Constants are passed on."""
+    """The functions of an NVML library. Their responses are recorded, by methods if they have a
+    format of their own. Constants are passed on."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml
@@ -56,8 +55,8 @@ class RecordingNvml:
         called = name.startswith("nvml") and callable(found) and not isinstance(found, type)
         if not called:
             return found
-        if name in SPECIAL:
-            return getattr(self, SPECIAL[name])
+        if special := getattr(RecordingNvml, f"_{name}", None):
+            return partial(special, self)
 
         def write(answer: Any) -> Json:
             plain = encode(answer)
@@ -90,10 +89,12 @@ class RecordingNvml:
                 self._writer.note(section, key, refusal(error))
             raise
 
-    def _handle(self, index: int) -> TapedDevice:
+    def _nvmlDeviceGetHandleByIndex(self, index: int) -> TapedDevice:
         return TapedDevice(index, self._ask("nvmlDeviceGetHandleByIndex", index))
 
-    def _fields(self, device: TapedDevice, wanted: list[int | tuple[int, int]]) -> Any:
+    def _nvmlDeviceGetFieldValues(
+        self, device: TapedDevice, wanted: list[int | tuple[int, int]]
+    ) -> Any:
         keys = [field_key(device.index, field) for field in wanted]
         questions = [(FIELDS, key) for key in keys]
         values = self._raw(questions, "nvmlDeviceGetFieldValues", device, wanted)
@@ -105,7 +106,7 @@ class RecordingNvml:
             self._writer.note(FIELDS, key, entry)
         return values
 
-    def _samples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
+    def _nvmlDeviceGetSamples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
         key = key_of("nvmlDeviceGetSamples", (device, sampling))
         self._writer.begin()
         try:
@@ -121,21 +122,21 @@ class RecordingNvml:
         self._writer.samples(key, kind, pairs)
         return kind, rows
 
-    def _shutdown(self) -> None:
+    def _nvmlShutdown(self) -> None:
         self._nvml.nvmlShutdown()
 
-    def _gpm_alloc(self) -> Any:
+    def _nvmlGpmSampleAlloc(self) -> Any:
         return self._ask("nvmlGpmSampleAlloc")
 
-    def _gpm_free(self, sample: Any) -> Any:
+    def _nvmlGpmSampleFree(self, sample: Any) -> Any:
         self._sampled.pop(identity(sample), None)
         return self._nvml.nvmlGpmSampleFree(sample)
 
-    def _gpm_sample(self, device: TapedDevice, sample: Any) -> Any:
+    def _nvmlGpmSampleGet(self, device: TapedDevice, sample: Any) -> Any:
         self._sampled[identity(sample)] = device.index
-        return self._ask(SAMPLE_GET, device, sample)
+        return self._ask("nvmlGpmSampleGet", device, sample)
 
-    def _gpm_metrics(self, request: Any) -> Any:
+    def _nvmlGpmMetricsGet(self, request: Any) -> Any:
         index = self._sampled.get(identity(request.sample2), -1)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
         keys = [(GPM, key) for key in gpm_keys(self._asked, index, metrics)]
