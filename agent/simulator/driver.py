@@ -49,7 +49,7 @@ class SimulatedDriver:
         self.version = version
         self.numbers = numbers(version)
         self.hung = False
-        self.generation = 0  # incremented by each reload
+        self.users = 0  # open connections, which prevent the driver from being unloaded
         self.failures: dict[tuple[str, int | None], int] = {}
         self.listeners: list[Callable[[int, int], None]] = []
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None

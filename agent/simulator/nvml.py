@@ -5,6 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pynvml
@@ -84,14 +85,12 @@ class SimulatedNvml:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.real_time = isinstance(machine.clock, SystemClock)
-        self.handed_out = self._users = 0
-        self._generation = -1  # driver generation at the NVML initialization
+        self._addresses = count(16, 16)
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
-        """Return the number of open connections (which prevent the driver from being unloaded), the
-        number of event sets, and the number of GPM samples."""
-        return self._connections, len(self.sets), len(self.samples)
+        """Return the numbers of open connections, of event sets, and of GPM samples."""
+        return self.machine.driver.users, len(self.sets), len(self.samples)
 
     def _forget(self) -> None:
         self.samples: dict[int, fields.GpmCounters | None] = {}
@@ -99,23 +98,17 @@ class SimulatedNvml:
         self.machine.driver.listeners.clear()
 
     def next_address(self, first: int) -> int:
-        self.handed_out += 16
-        return first + self.handed_out
-
-    @property
-    def _connections(self) -> int:
-        return self._users if self._generation == self.machine.driver.generation else 0
+        return first + next(self._addresses)
 
     def nvmlInit(self) -> None:
-        self._users = self._connections + 1
-        self._generation = self.machine.driver.generation
-        if self._users == 1:
+        self.machine.driver.users += 1
+        if self.machine.driver.users == 1:
             self._forget()
 
     def nvmlShutdown(self) -> None:
-        if not self._connections:
+        if not self.machine.driver.users:
             refuse(driver.UNINITIALIZED)
-        self._users -= 1
+        self.machine.driver.users -= 1
 
     def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
         """Check all conditions that do not depend on the GPU model, and raise an NVML error if one
@@ -125,7 +118,7 @@ class SimulatedNvml:
             refuse(driver.FUNCTION_NOT_FOUND)
         if function.startswith(("nvmlDevice", "nvmlGpmSampleGet", "nvmlGpmQuery")):
             self._hang()
-        if not self._connections:
+        if not self.machine.driver.users:
             refuse(driver.UNINITIALIZED)
         failures = self.machine.driver.failures
         code = failures and failures.get((function, index), failures.get((function, None), 0))

@@ -47,7 +47,7 @@ def reload_driver(machine: Machine) -> None:
     """Unload and load the driver: counters are 0, and NVML must be initialised again."""
     with machine.lock:
         machine.advance()
-        machine.driver.generation += 1
+        machine.driver.users = 0
         for gpu in machine.gpus:
             _reset(machine, gpu)
 
