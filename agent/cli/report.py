@@ -2,16 +2,15 @@
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from time import time
 
-from agent import __version__
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
-from agent.cli.table import GUTTER, NARROWEST, UNKNOWN, local, prose, share, table, terminal_width
+from agent.cli.table import UNKNOWN, local, prose, share, table, terminal_width
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.diagnosis.advice import ADVICE
@@ -38,20 +37,18 @@ from agent.report.gpu_time import (
 )
 from agent.report.questions import (
     counted,
-    failed_scrapes,
     from_agent,
     from_hours,
     from_prometheus,
     lost_before,
     now_and_price,
-    of_other_versions,
     price_of,
     prices_of,
 )
 from exporters.settings import HttpConfig
 
-MANY_FAILED = 0.01
-"""Minimum share of failed scrapes that is mentioned in a report."""
+MUCH_UNKNOWN = 0.01
+"""Minimum share of unknown GPU time that is mentioned in a report."""
 
 MANY_LACK, MOST_NODES = 0.05, 5
 """Minimum share of its time that a node named in the report lacks, and how many are named."""
@@ -147,16 +144,14 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
         rows = from_prometheus(url, since, by, job, each)
         rows = tuple(row.at(cost.gpu_hour) for row in rows) if known else rows
         report = Report(by, now - seconds_of(since), now, None, "Prometheus", price, rows)
-        if job or not rows:  # failed scrapes do not explain the lost time of a single job
+        if job or not rows:
             return report
         nodes = counted(url, since)
         part, whole = (sum(one[n] for one in nodes.values()) for n in (0, 1))
         return report._replace(
             covered=part / whole if whole else None,
             nodes=nodes,
-            failed=failed_scrapes(url, since),
             before=lost_before(url, since, by),
-            others=of_other_versions(url),
         )
     agent = arguments.agent or address_of(settings[HttpConfig])
     now, price = now_and_price(agent)
@@ -197,13 +192,14 @@ LEGEND = {
 """Legend of columns and of the dash, printed only for those that occur in the table."""
 
 
-def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
-    """Return functions that format the table columns after the name, by column title."""
+def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return the titles of the table columns, and the cells of the first rows."""
     hours, lost = report.hours, f"lost {report.price.currency or 'cost'}"
     costs = {lost: lambda row: money([row], row.cost(LOST_STATES), Price())}
     parts = report.nodes if report.by == "node" else {}
     counts = {"counted": lambda row: share(parts[_name(row)][0] / parts[_name(row)][1])}
-    return {
+    columns: Mapping[str, Callable[[GpuTime], str]] = {
+        report.by: _name,
         **(counts if {_name(row) for row in report.rows} <= parts.keys() else {}),
         "GPU-h": lambda row: hours(row.total),
         "given": lambda row: hours(row.goodput.given),
@@ -218,6 +214,8 @@ def _columns(report: Report) -> Mapping[str, Callable[[GpuTime], str]]:
         "kWh": lambda row: UNKNOWN if row.joules is None else amount(row.joules / KWH),
         "largest loss": lambda row: words(row.worst),
     }
+    rows = report.rows[:MOST_ROWS]
+    return [*columns], [[cell(row) for cell in columns.values()] for row in rows]
 
 
 DISPENSABLE = "kWh", "exposed", "idle", "of peak", "given", "of all", "held", "at work"
@@ -231,37 +229,26 @@ def overview(report: Report, width: int) -> Iterator[str]:
     for sentence in islice(summary(report), TOP):
         yield from prose(sentence, width, indent="", hanging="  ")
     yield ""
-    rows, columns = report.rows[:MOST_ROWS], dict(_columns(report))
-    names = max(len(cell) for cell in (*map(_name, rows), report.by))
-    for title in DISPENSABLE:
-        cells = (len(max(t, *(f(row) for row in rows), key=len)) for t, f in columns.items())
-        *figures, _ = (GUTTER + cell for cell in cells)
-        if names + sum(figures) + GUTTER + NARROWEST + GUTTER <= width:
-            break
-        columns.pop(title)
-    texts = [(_name(row), *(cell(row) for cell in columns.values())) for row in rows]
-    numbers = [*columns][:-1]
-    yield from table((report.by, *columns), texts, numbers, width=width, whole=[report.by])
-    for note in _notes(report, columns, texts):
+    header, rows = _table(report)
+    lines = table(header, rows, header[1:-1], width, header[:1], spare=DISPENSABLE)
+    yield from lines
+    for note in _notes(report, lines[0], rows):
         yield from prose(note, width, indent="")
 
 
 def as_html(report: Report) -> str:
     """Return the report as a self-contained HTML page that fits on one sheet when printed."""
-    columns = _columns(report)
-    cells = [
-        (_name(row), *(cell(row) for cell in columns.values())) for row in report.rows[:MOST_ROWS]
-    ]
+    header, rows = _table(report)
     lines = [
         "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
-        for tag, row in [("th", (report.by, *columns)), *(("td", row) for row in cells)]
+        for tag, row in [("th", header), *(("td", row) for row in rows)]
     ]
     page = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return page.format(
         title=escape(_title(report)),
         sentences="\n".join(f"<li>{escape(one)}</li>" for one in islice(summary(report), TOP)),
         rows="\n".join(f"<tr>{line}</tr>" for line in lines),
-        sums="<br>".join(map(escape, _notes(report, columns, cells))),
+        sums="<br>".join(map(escape, _notes(report, header, rows))),
     )
 
 
@@ -275,11 +262,11 @@ def _title(report: Report) -> str:
     return f"GPU-hours by {report.by}, {begin} to {end}, {known}from {report.source}"
 
 
-def _notes(report: Report, titles: Iterable[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+def _notes(report: Report, titles: Container[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield the rest of the summary, the legend for the given titles and rows, and the totals."""
     yield from islice(summary(report), TOP, None)
-    shown = {*titles, *chain.from_iterable(rows)}
-    if legend := "; ".join(f"{word}: {text}" for word, text in LEGEND.items() if word in shown):
+    shown = [word for word in LEGEND if word in titles or any(word in row for row in rows)]
+    if legend := "; ".join(f"{word}: {LEGEND[word]}" for word in shown):
         yield f"{legend}."
     if len(report.rows) > MOST_ROWS:
         yield f"and {len(report.rows) - MOST_ROWS} more rows: --csv or --json has all"
@@ -288,15 +275,8 @@ def _notes(report: Report, titles: Iterable[str], rows: Iterable[Sequence[str]])
         yield f"Energy of the GPUs: {amount(kwh / KWH)} kWh."
     yield cost_line(report.rows, report.price)
     unknown = 0.0 if report.covered is None else 1 - report.covered
-    if max(unknown, report.failed) >= MANY_FAILED:
-        yield f"Not known: {share(unknown)} of the GPUs' time; no row contains it{_partly(report)}."
-    if report.others:
-        more = f" and {len(report.others) - 1} more nodes do" if report.others[1:] else " does"
-        yield f"{report.others[0]}{more} not run {__version__}, and may lack tensor throughput"
-
-
-def _partly(report: Report) -> str:
-    """Return the nodes that lack data, and the failed scrapes, as the end of a sentence."""
+    if unknown < MUCH_UNKNOWN:
+        return
     lacking = sorted(
         (part - whole, f"{name} {report.hours(part)} of {report.hours(whole)}")
         for name, (part, whole) in report.nodes.items()
@@ -306,8 +286,7 @@ def _partly(report: Report) -> str:
     if len(lacking) > MOST_NODES:
         named.append(f"{len(lacking) - MOST_NODES} more nodes")
     nodes = f". Counted in part: {', '.join(named)} GPU-hours" if named else ""
-    failed = f". Of all scrapes, {share(report.failed)} failed" if report.failed else ""
-    return nodes + failed
+    yield f"Not known: {share(unknown)} of the GPUs' time; no row contains it{nodes}."
 
 
 def _name(row: GpuTime) -> str:

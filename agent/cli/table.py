@@ -4,6 +4,7 @@ import shutil
 import textwrap
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import zip_longest
 
 from agent.jobs.job import percent
@@ -84,9 +85,11 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
 
 
 def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
-    """Return the minimum width of each column at which no word is split."""
+    """Return the width that each column needs so that lines of `NARROWEST` columns fit and no word
+    is split."""
+    lines = partial(textwrap.wrap, width=NARROWEST, break_long_words=False)
     parts = (
-        (row[i : i + 1] if keep else row[i].split() for row in cells) for i, keep in enumerate(kept)
+        (row[i : i + 1] if keep else lines(row[i]) for row in cells) for i, keep in enumerate(kept)
     )
     return [max(len(word) for words in each for word in [*words, ""]) for each in parts]
 

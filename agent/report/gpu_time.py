@@ -108,9 +108,8 @@ class GpuTime(NamedTuple):
 
 class Report(NamedTuple):
     """Report for the time from `begin` to `end` (Unix timestamps), in descending order of lost
-    time. `covered` is the share of GPU time with data, or None if unknown. `failed` is the share of
-    scrapes that failed, or 0 if unknown. `before` is the share of GPU time lost in the previous
-    period of the same length, or None if unknown."""
+    time. `covered` is the share of GPU time with data, and `before` is the share of GPU time lost
+    in the previous period of the same length. Both are None if unknown."""
 
     by: str
     begin: float
@@ -119,9 +118,7 @@ class Report(NamedTuple):
     source: str
     price: Price
     rows: tuple[GpuTime, ...]
-    failed: float = 0.0
     before: float | None = None
-    others: Sequence[str] = ()  # nodes with a different agent version
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
@@ -262,9 +259,7 @@ def document(report: Report) -> Document:
         "source": report.source,
         "price_of_gpu_hour": report.price.each[0] if len(report.price.each) == 1 else None,
         "currency": report.price.currency or None,
-        "failed_scrapes_share": report.failed,
         "lost_share_before": report.before,
-        "nodes_of_other_versions": [*report.others],
         "counted_gpu_hours_by_node": {n: part / HOUR for n, (part, _) in report.nodes.items()},
         "summary": list(summary(report)),
         "rows": [row_document(row) for row in report.rows],

@@ -16,11 +16,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, cast
 
-from agent import __version__
 from agent.diagnosis.job_watch import CURRENCY, PRICE
 from agent.errors import BadInput
 from agent.faults import records
-from agent.faults.promql import NODE, UP
+from agent.faults.promql import NODE
 from agent.faults.promql import seconds as seconds_of
 from agent.model import LOST_STATES, Pair, State, time_in
 from agent.ranges import is_loopback
@@ -126,12 +125,6 @@ def prices_of(since: str) -> str:
     return f"max by (cluster, {NODE}) (last_over_time({PRICE.name}[{since}]))"
 
 
-def failed_scrapes(url: str, since: str) -> float:
-    """Return the share (0-1) of agent scrapes that failed. Rows lack the time of these scrapes."""
-    good, all_of = (f"sum({kind}_over_time({UP}[{since}]))" for kind in ("sum", "count"))
-    return _share(url, f"1 - {good} / {all_of}") or 0.0
-
-
 def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
     """Return the counted GPU-seconds of each node that has data in the period, and all GPU-seconds
     of its GPUs. Without their expected number, it is the maximum in any five minutes, rounded."""
@@ -175,14 +168,6 @@ def price_of(prometheus: str, since: str) -> Price:
     if len(currencies) > 1:
         return Price(unknown=MANY_CURRENCIES)
     return Price(tuple(sorted({value for _, value in found})), "".join(currencies))
-
-
-def of_other_versions(prometheus: str) -> list[str]:
-    """Return the nodes whose agent has a different version from this program. Raise NoAnswer if
-    Prometheus does not respond."""
-    found = _query(prometheus, f'{BUILD_INFO}{{version!="{__version__}"}}')
-    nodes = ((labels.get("instance"), labels.get("version")) for labels, _ in found)
-    return sorted(f"{node} ({version})" for node, version in nodes if version)
 
 
 def now_and_price(agent: str) -> tuple[float, Price]:
