@@ -64,12 +64,12 @@ class AgentPages:
         jobs = self._written(self.jobs, lambda jobs: as_json(jobs_document(jobs)))
         app.router.add_get("/api/v1/jobs", jobs)
         app.router.add_get("/api/v1/hours", self._written(self.hours, bytes))
-        page.add_routes(app.router, self.feed)
         if self.feed is not None:
             app[page.FEED] = self.feed
             app.router.add_get("/api/v1/stream", page.stream)
             app.on_shutdown.append(page.close)
         app.router.add_get("/api{rest:.*}", _no_such_address)
+        page.add_routes(app.router, self.feed)
         return app
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -118,6 +118,8 @@ class AgentPages:
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    if isinstance(response, web.FileResponse):  # revalidated on every load, usually with status 304
+        response.headers.update({**page.HEADERS, hdrs.CACHE_CONTROL: "no-cache"})
     response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers[hdrs.SERVER] = SOFTWARE

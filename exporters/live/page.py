@@ -1,7 +1,6 @@
 """The static files of the live page, and `/api/v1/stream`, which sends the feed's events."""
 
 import asyncio
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,14 +13,6 @@ INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
 """Placeholder in the index for the initial events, so that the page is complete when it loads."""
 
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-"""Content types by file extension. Files with any other extension are not served."""
-
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -33,32 +24,21 @@ HEADERS = {
 }
 
 
-def files(folder: Path = STATIC) -> Mapping[str, Path]:
-    """Return every file of the page, by URL path; `/` is the index."""
-    served = (path for path in sorted(folder.iterdir()) if path.suffix in TYPES)
-    return {"/" if path.name == INDEX else f"/{path.name}": path for path in served}
-
-
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
-    """Add a route for each file. A file without a route is not served."""
-    for address, path in files().items():
-        kind = HEADERS | {hdrs.CONTENT_TYPE: TYPES[path.suffix]}
-        if address == "/" and feed is not None:
-            router.add_get("/", partial(_serve_index, path.read_text(encoding="utf-8"), feed, kind))
-        else:  # revalidated on every load, usually with status 304
-            headers = kind | {hdrs.CACHE_CONTROL: "no-cache"}
-            router.add_get(address, partial(_serve_file, path, headers))
+    """Add the index, which is never stored, and the other files of the page."""
+    if feed is not None:
+        router.add_get("/", partial(_serve_index, feed))
+    for path in STATIC.iterdir():
+        router.add_get(f"/{path.name}", partial(_serve_file, path))
 
 
-async def _serve_index(
-    text: str, feed: Feed, headers: Mapping[str, str], _: web.Request
-) -> web.Response:
-    whole = text.replace(PLACE, f"{PLACE}{feed.first()}")
-    return web.Response(body=whole.encode(), headers=headers)  # never stored
+async def _serve_file(path: Path, _: web.Request) -> web.FileResponse:
+    return web.FileResponse(path)
 
 
-async def _serve_file(path: Path, headers: Mapping[str, str], _: web.Request) -> web.FileResponse:
-    return web.FileResponse(path, headers=headers)
+async def _serve_index(feed: Feed, _: web.Request) -> web.Response:
+    text = (STATIC / INDEX).read_text(encoding="utf-8").replace(PLACE, f"{PLACE}{feed.first()}")
+    return web.Response(text=text, content_type="text/html", headers=HEADERS)
 
 
 MOST_STREAMS = 32

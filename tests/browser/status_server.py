@@ -9,10 +9,11 @@ from base64 import b64encode
 from contextlib import suppress
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from mimetypes import guess_type
 from typing import Any
 
 from agent.model import PAIRS
-from exporters.live.page import HEADERS, INDEX, PLACE, STATIC, TYPES
+from exporters.live.page import HEADERS, INDEX, PLACE, STATIC
 from tests.support.repository import ROOT
 
 Json = dict[str, Any]
@@ -102,14 +103,14 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
         if path == "/":
-            self.answer(self.server.index(), TYPES[".html"])
+            self.answer(self.server.index(), "text/html; charset=utf-8")
         elif path == "/api/v1/stream":
             self.stream()
         elif path in self.server.documents:
             self.answer(json.dumps(self.server.documents[path]).encode(), "application/json")
         else:
             file = STATIC / path[1:]
-            self.answer(file.read_bytes(), TYPES[file.suffix])
+            self.answer(file.read_bytes(), guess_type(file.name)[0] or "")
 
     def answer(self, body: bytes, kind: str) -> None:
         self.send_response(200)
