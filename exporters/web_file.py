@@ -5,10 +5,11 @@ A separate thread monitors the files, so that a file system that hangs does not 
 the agent's shutdown.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -163,7 +164,6 @@ class WebFile:
         if path and not self.now.is_guarded:
             log.warning(LogEvent("no_guard", file=path, expected=" or ".join(GUARDS)))
         self._error = ""  # the error in the files at present
-        self._end = Event()
         self.context = self.now.context  # to listen with
         if self.context:  # renewed certificates apply to new handshakes
             self.context.sni_callback = self._newest
@@ -179,9 +179,6 @@ class WebFile:
     def watch(self) -> None:
         if self.now.path:
             Thread(target=self._watch, name="web-config", daemon=True).start()
-
-    def end(self) -> None:
-        self._end.set()
 
     def poll(self) -> None:
         """Load the files if they have been modified."""
@@ -201,7 +198,8 @@ class WebFile:
         self._error = wrong
 
     def _watch(self) -> None:
-        while not self._end.wait(POLL_INTERVAL):
+        while True:
+            time.sleep(POLL_INTERVAL)
             self.poll()
 
     def _take(self, web: Web) -> None:

@@ -31,8 +31,6 @@ class FarEnds:
     after a link goes down, because a link that is down does not report its remote end."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
-    _links: list["Link"] = field(default_factory=list)
-    _made_of: object = None
 
     def take(self, samples: SampleStore, spec: SystemSpec | None) -> None:
         found = [labels for labels, _ in samples.fresh(nvlink.LINK_INFO)]
@@ -64,18 +62,12 @@ class FarEnds:
     def links(
         self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
     ) -> list["Link"]:
-        """Return the links with a known remote end, or all links if `all_of` is true. The list is
-        rebuilt only if a link changes, because link states are read only once a minute."""
-        ups = samples.all(nvlink.LINK_UP)
-        made_of = ups, ratios, len(self.ends), all_of
-        if made_of != self._made_of:
-            self._made_of = made_of
-            self._links = sorted(
-                Link(int(one[0]), int(one[2]), self.ends.get(one), bool(up), ratios.get(one))
-                for one, up in ups.items()
-                if one in self.ends or all_of
-            )
-        return self._links
+        """Return the links with a known remote end, or all links if `all_of` is true."""
+        return sorted(
+            Link(int(one[0]), int(one[2]), self.ends.get(one), bool(up), ratios.get(one))
+            for one, up in samples.all(nvlink.LINK_UP).items()
+            if one in self.ends or all_of
+        )
 
 
 class Link(NamedTuple):

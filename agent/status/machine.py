@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from agent import __version__
 from agent.jobs.job import percent
 from agent.model import Reason, Snapshot
 from agent.polling.poller import HEALTH_KEY
@@ -37,7 +38,7 @@ def machine_status(source: StatusSource, snapshot: Snapshot) -> MachineStatus:
         models=tuple(sorted({gpu.model or "model not known" for gpu in source.inventory.gpus})),
         reason=absence.reason if absence else None,
         simulated=source.simulated,
-        version=source.version,
+        version=__version__,
         started=None if first is None else moment(round(snapshot.wall - snapshot.at + first)),
         uptime_seconds=None if uptime is None else int(uptime),
         text="",

@@ -1,9 +1,8 @@
 """Parts of the agent from which the status is built."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from agent import __version__
 from agent.diagnosis.accounting import Diagnosis
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import FaultWatch
@@ -32,7 +31,6 @@ class StatusSource:
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""  # scenario of the simulated machine
     host: str = ""  # hostname of the machine
-    version: str = field(default=__version__)
 
     @property
     def inventory(self) -> GpuInventory:
