@@ -6,13 +6,12 @@ from math import isfinite
 from typing import Any
 
 from agent.diagnosis.accounting import LONGEST
-from agent.diagnosis.advice import SUMMARIES, advice
 from agent.errors import encodable
-from agent.model import GPU_LABELS, Absence, Fact, Sample, Snapshot, Verdict
+from agent.model import GPU_LABELS, Absence, Sample, Snapshot, Verdict
 from agent.ranges import natural
 from agent.series import SampleStore
 from agent.sources import agent_health, gpu, system
-from agent.status.words import fact_text, pair_name
+from agent.status.words import pair_name
 
 Document = dict[str, Any]
 
@@ -59,7 +58,8 @@ def document(snapshot: Snapshot, now: float) -> Document:
     cannot represent are omitted."""
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())
-    verdicts = verdicts_of(snapshot, now)
+    fresh = snapshot.verdicts if now - snapshot.at <= LONGEST else {}
+    verdicts = {key.uuid: verdict_of(verdict, snapshot) for key, verdict in fresh.items()}
     return {
         "time": instant(snapshot.wall),
         "timestamp": snapshot.wall,
@@ -90,16 +90,16 @@ def instant(wall: float) -> str:
     return text.replace("+00:00", "Z")
 
 
-def verdicts_of(snapshot: Snapshot, now: float) -> dict[str, Document]:
-    """Return the verdict of each GPU by UUID: start time, text, and supporting values."""
-    if now - snapshot.at > LONGEST:
-        return {}
+def verdict_of(verdict: Verdict, snapshot: Snapshot) -> Document:
+    """Return a verdict with its start, and the shares of the last ten seconds by `state/cause`. The
+    status explains it in words."""
     return {
-        key.uuid: {
-            "since": instant(snapshot.wall - (snapshot.at - verdict.since)),
-            **verdict_document(verdict, snapshot.at),
-        }
-        for key, verdict in snapshot.verdicts.items()
+        "state": verdict.state.value,
+        "cause": verdict.cause.value,
+        "quality": verdict.quality.value,
+        "confidence": round(verdict.confidence, 2),
+        "since": instant(snapshot.wall - (snapshot.at - verdict.since)),
+        "shares": {pair_name(pair): round(n, 4) for pair, n in verdict.shares.items() if n},
     }
 
 
@@ -138,40 +138,3 @@ def sources_of(samples: SampleStore) -> list[Document]:
             shown = bool(value) if metric is agent_health.SOURCE_UP else value
             entries.setdefault(source, {"source": source})[key] = shown
     return [entries[name] for name in sorted(entries)]
-
-
-def fact_document(fact: Fact) -> Document:
-    """Return a fact as a sentence, with the figures that led to it and their limits."""
-    return {
-        "kind": fact.kind.value,
-        "sentence": fact_text(fact),
-        "figures": {
-            name: {"value": value, "limit": limit, "unit": unit}
-            for name, value, limit, unit in fact.figures
-        },
-        "names": list(fact.names),
-        "gpu": fact.gpu.labels[0] if fact.gpu else None,
-    }
-
-
-def verdict_document(verdict: Verdict, now: float) -> Document:
-    """Return a verdict as text, its age at `now` (s), the recommended action, and the supporting
-    values, which are shares of the last ten seconds by `state/cause`, and facts with figures."""
-    summary = SUMMARIES[verdict.pair]
-    evidence = [fact_text(fact) for fact in verdict.evidence]
-    return {
-        "state": verdict.state.value,
-        "cause": verdict.cause.value,
-        "quality": verdict.quality.value,
-        "confidence": round(verdict.confidence, 2),
-        "seconds": now - verdict.since,
-        "gaps": verdict.gaps,
-        "summary": summary,
-        "sentence": f"{summary}: {', '.join(evidence)}",
-        "evidence": evidence,
-        "doubts": [fact_text(fact) for fact in verdict.doubts],
-        "advice": advice(verdict),
-        "shares": {pair_name(pair): round(n, 4) for pair, n in verdict.shares.items() if n},
-        "facts": [fact_document(fact) for fact in verdict.evidence],
-        "waits_for": verdict.waits_for.uuid if verdict.waits_for else None,
-    }

@@ -175,14 +175,10 @@ def test_an_unknown_activity_is_no_verdict() -> None:
     assert verdicts(bench)["1"] == "busy/none"
 
 
-def test_the_snapshot_has_it_in_words() -> None:
+def test_the_snapshot_has_the_verdict() -> None:
     snapshot = played("dgx-station-v100:starved-disk").at(LED_BY).snapshot
     shown = document(snapshot, snapshot.at)["gpus"][0]["verdict"]
     assert (shown["state"], shown["cause"], shown["quality"]) == ("starved", "disk", "nvml")
-    assert shown["sentence"].startswith("starved by disk: the job reads ")
-    assert "blocked on I/O 9" in shown["sentence"]
-    assert shown["advice"]
-    assert shown["seconds"] >= 8.0
     json.dumps(shown)
 
 

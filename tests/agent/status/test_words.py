@@ -1,6 +1,5 @@
 """The sentences: one for each kind, from values alone, and nothing said that is not known."""
 
-import json
 import re
 import tomllib
 from pathlib import Path
@@ -13,19 +12,15 @@ from agent.diagnosis.facts import FactKind
 from agent.faults.findings import action
 from agent.jobs.job import percent
 from agent.model import (
-    BUSY,
     Cause,
     Fact,
     Figure,
     Finding,
     GpuKey,
     Severity,
-    SignalQuality,
     State,
-    Verdict,
 )
 from agent.status.words import FACTS, duration, fact_text, finding_text
-from exporters.snapshot_json import fact_document, verdict_document
 
 GPU, PEER = GpuKey(3, "GPU-3"), GpuKey(0, "GPU-0")
 
@@ -71,7 +66,6 @@ FINDING_TEXTS = {one["text"]: finding(one) for one in TEXTS["findings"]}
 @pytest.mark.parametrize("text", FACT_TEXTS)
 def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
     assert fact_text(FACT_TEXTS[text]) == text
-    assert json.loads(json.dumps(fact_document(FACT_TEXTS[text])))["sentence"] == text
 
 
 @pytest.mark.parametrize("text", FINDING_TEXTS)
@@ -91,29 +85,6 @@ def test_only_the_worst_pairs_are_named() -> None:
     pairs = tuple(count(f"gpu0-gpu{n}", 0, 1) for n in range(1, 8))
     text = finding_text(Finding("wrong_pairs", WARNING, figures=pairs))
     assert text.endswith("; 3 more pairs differ")
-
-
-def test_a_verdict_is_reported_in_words_and_in_values() -> None:
-    pair = State.STARVED, Cause.PEER
-    verdict = Verdict(
-        *pair,
-        SignalQuality.GPM,
-        {pair: 0.75, BUSY: 0.25},
-        since=90.0,
-        evidence=(Fact(FactKind.SLOW_PEER, (share("peer_activity", 0.16),), gpu=PEER),),
-        doubts=(Fact(FactKind.WITHOUT_GPM),),
-        waits_for=PEER,
-    )
-    words = verdict_document(verdict, 100.0)
-    why = "waiting for GPU 0 of the same job, active 16 % of the time"
-    assert words["sentence"] == f"starved by a slow peer: {why}"
-    assert (words["seconds"], words["evidence"], len(words["doubts"])) == (10.0, [why], 1)
-    values = json.loads(json.dumps(words))
-    assert values["shares"] == {"starved/peer": 0.75, "busy/none": 0.25}
-    assert values["waits_for"] == "GPU-0"
-    assert values["facts"][0]["figures"] == {
-        "peer_activity": {"value": 0.16, "limit": None, "unit": "ratio"}
-    }
 
 
 @pytest.mark.parametrize(
