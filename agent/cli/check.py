@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from agent import __version__
-from agent.cli.assembly import Agent, Hardware
+from agent.cli.assembly import Hardware
 from agent.cli.doctor import BROKEN, Answer, in_child
 from agent.cli.once import StatusView, verdict
-from agent.cli.options import board_of, first_snapshot_now, hardware_of, settings_of, settled
+from agent.cli.options import first_look, settings_of
 from agent.cli.running_agent import ONE_LOOK, asked
 from agent.cli.table import USUAL_COLUMNS, prose, table, terminal_width
 from agent.clock import SystemClock
@@ -105,12 +105,8 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
         look = StatusView(agent.first, runbook=f"{agent.place}/runbook.html")
         text = printable("\n".join(page(look, width)))
         return {"document": values(look.status, agent.snapshot()), "text": text, "texts": {}}
-    clock = SystemClock()
-    hardware = settled(hardware_of(arguments, clock, history=HISTORY), clock)
-    local = Agent(settings, hardware, clock)
-    board = board_of(local, hardware)
-    last = first_snapshot_now(local, max(SHORTEST_SECONDS, arguments.timeout - TO_SAY))
-    status = board.status()
+    longest = max(SHORTEST_SECONDS, arguments.timeout - TO_SAY)
+    hardware, last, status = first_look(arguments, settings, HISTORY, longest)
     text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}".lstrip())))
     texts = bundled(hardware, last, status, text) if arguments.bundle else {}
     return {"document": values(status, document(last, last.at)), "text": text, "texts": texts}

@@ -11,11 +11,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from agent.cli.assembly import Agent
-from agent.cli.options import board_of, first_snapshot_now, hardware_of, settings_of, settled
+from agent.cli.options import first_look, settings_of
 from agent.cli.running_agent import ONE_LOOK, asked
 from agent.cli.table import local, of, prose, share, table, terminal_width
-from agent.clock import SystemClock
 from agent.errors import printable
 from agent.jobs.job import amount
 from agent.report.gpu_time import NO_PRICE
@@ -46,12 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
         look = StatusView(agent.first, f"{agent.place}/runbook.html")
         values = agent.snapshot() if arguments.json else {}
     else:  # without an agent, read this machine
-        clock = SystemClock()
-        hardware = settled(hardware_of(arguments, clock), clock)
-        local = Agent(settings, hardware, clock)
-        board = board_of(local, hardware)
-        last = first_snapshot_now(local)
-        look = StatusView(board.status())
+        _, last, status = first_look(arguments, settings)
+        look = StatusView(status)
         values = document(last, last.at)
     if arguments.json:
         found = {"status": msgspec.to_builtins(look.status), **values}

@@ -28,6 +28,7 @@ from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from agent.status.build import StatusBoard
+from agent.status.model import Status
 from agent.status.source import StatusSource
 from alerts.receivers import Receivers
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
@@ -133,12 +134,21 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
     return poller.latest
 
 
-def first_snapshot_now(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
-    """Start the agent and return its first snapshot. Commands that read the snapshot only once use
-    this function; they report late reads immediately, because they cannot wait."""
+def first_look(
+    arguments: argparse.Namespace,
+    settings: Settings,
+    history: float = 0.0,
+    longest: float = FIRST_READINGS_SECONDS,
+) -> tuple[Hardware, Snapshot, Status]:
+    """Read this machine, and return its hardware, its first snapshot, and its status. Commands that
+    read the machine only once report late reads immediately, because they cannot wait."""
+    clock = SystemClock()
+    hardware = settled(hardware_of(arguments, clock, history), clock)
+    agent = Agent(settings, hardware, clock)
+    board = board_of(agent, hardware)
     agent.faults.waits = False
     agent.start()
-    return asyncio.run(first_snapshot(agent, longest))
+    return hardware, asyncio.run(first_snapshot(agent, longest)), board.status()
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:

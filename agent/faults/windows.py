@@ -55,30 +55,23 @@ def width_for(window: float) -> float:
 
 
 @dataclass(slots=True)
-class _Ring:
-    """The buckets of a series, allocated when the series first increases."""
+class _Sums:
+    """The sums of a series by bucket, from its first increase on."""
 
+    first: int  # bucket of the first sum
     sums: "array[float]" = field(default_factory=lambda: array("f"))
-    newest: int = 0  # the latest bucket
 
     def add(self, bucket: int, amount: float, size: int) -> None:
-        if not self.sums:
-            self.sums, self.newest = array("f", bytes(4 * size)), bucket
-        for old in range(max(self.newest + 1, bucket - size + 1), bucket + 1):
-            self.sums[old % size] = 0.0
-        self.newest = max(self.newest, bucket)
-        self.sums[bucket % size] += amount
+        """Add an amount, and keep the last `size` buckets."""
+        place = bucket - self.first
+        self.sums.extend([0.0] * (place + 1 - len(self.sums)))
+        self.sums[place] += amount
+        self.first += max(0, len(self.sums) - size)
+        del self.sums[:-size]
 
     def total(self, bucket: int, count: int) -> float:
         """Return the sum of the `count` buckets that end with `bucket`."""
-        size = len(self.sums)
-        first = max(bucket - count + 1, self.newest - size + 1)
-        if first > self.newest:
-            return 0.0
-        start, end = first % size, self.newest % size + 1
-        if start < end:
-            return math.fsum(self.sums[start:end])
-        return math.fsum(self.sums[start:] + self.sums[:end])
+        return math.fsum(self.sums[max(0, bucket - count + 1 - self.first) :])
 
 
 @dataclass(slots=True)
@@ -90,7 +83,7 @@ class _Window:
     width: float
     size: int
     last: dict[Labels, float] = field(default_factory=dict)
-    rings: dict[Labels, _Ring] = field(default_factory=dict)
+    sums: dict[Labels, _Sums] = field(default_factory=dict)
     events: int = 0  # number of additions, except in metrics that count seconds
 
     def take(self, at: float, samples: Mapping[Labels, float]) -> None:
@@ -103,24 +96,23 @@ class _Window:
             self.last[labels] = value
             if amount:
                 self.events += not self.metric.name.endswith("_seconds_total")
-                if labels not in self.rings:  # drop rings of removed devices
-                    past = bucket - self.size
-                    self.rings = {k: r for k, r in self.rings.items() if r.newest > past}
-                self.rings.setdefault(labels, _Ring()).add(bucket, amount, self.size)
+                if labels not in self.sums:  # drop the sums of removed devices
+                    past = bucket - self.size + 1
+                    self.sums = {k: s for k, s in self.sums.items() if s.first + len(s.sums) > past}
+                self.sums.setdefault(labels, _Sums(bucket)).add(bucket, amount, self.size)
 
     def _amount(self, before: float | None, now: float) -> float:
-        match self.counted:
-            case Counted.PRESENCE:
-                return float(now > 0)
-            case Counted.CHANGES:
-                return float(before is not None and now != before)
+        if self.counted is Counted.PRESENCE:
+            return float(now > 0)
         if before is None:
             return 0.0
+        if self.counted is Counted.CHANGES:
+            return float(now != before)
         return now - before if now >= before else now
 
     def grown(self, at: float, window: float) -> dict[Labels, float]:
         bucket, count = int(at // self.width), math.ceil(window / self.width)
-        sums = ((labels, ring.total(bucket, count)) for labels, ring in self.rings.items())
+        sums = ((labels, own.total(bucket, count)) for labels, own in self.sums.items())
         return {labels: total for labels, total in sums if total}
 
 

@@ -144,5 +144,5 @@ def test_buckets_of_devices_that_are_gone_are_forgotten() -> None:
     window = _Window(infiniband.ERRORS, Counted.PRESENCE, width=60.0, size=10)
     for number in range(100):
         window.take(60.0 * number, {(f"mlx5_{number}", "1", "symbol_error"): 1.0})
-    assert len(window.rings) == 10
+    assert len(window.sums) == 10
     assert len(window.grown(60.0 * 99, 600.0)) == 10
