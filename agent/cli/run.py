@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from logging.handlers import MemoryHandler
 from typing import Any
 
@@ -52,28 +53,13 @@ files and driver values, and after each read, the thread must wait for the GIL w
 render responses. With the default value of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
 
 
-@dataclass(slots=True, eq=False)
-class StatusNotifier:
-    """Poller listener that notifies systemd on each tick.
-
-    After the first tick, the agent is ready even if the driver has not responded. A hung driver
-    raises an alert, and must not block the startup.
-    """
-
-    notify_socket: journal.NotifySocket
-    sentence: Callable[[], str]
-    _ready: bool = False
-    _sent: str = ""
-
-    def __call__(self, _: Snapshot) -> None:
-        news = [journal.WATCHDOG] if self.notify_socket.watchdog else []
-        if not self._ready:
-            news.append(journal.READY)
-        sentence = self.sentence()
-        if sentence != self._sent:
-            news.append(journal.status(sentence))
-        self._ready, self._sent = True, sentence
-        self.notify_socket.send(*news)
+def notify(
+    notify_socket: journal.NotifySocket, sentence: Callable[[], str], snapshot: Snapshot
+) -> None:
+    """Notify systemd of a tick. After the first tick, the agent is ready even if the driver has not
+    responded: a hung driver raises an alert, and must not block the startup."""
+    ready = [journal.READY] if snapshot.tick == 1 else []
+    notify_socket.send(journal.WATCHDOG, *ready, journal.status(sentence()))
 
 
 def condition_of(agent: Agent) -> str:
@@ -166,7 +152,7 @@ async def _serve(
     poller.certificate_ends = lambda: web.now.certificate_ends
     poller.listeners += [
         TapeEnd(hardware.ended),
-        StatusNotifier(notify_socket, lambda: condition_of(agent)),
+        partial(notify, notify_socket, lambda: condition_of(agent)),
         feed,
         hours,
         DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
