@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.stack.programs import alertmanager_program
+from agent.stack.programs import server_program
 from tests.stack.running import Running, clean_environment, eventually
 from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
@@ -104,7 +104,7 @@ def test_silence(tmp_path: Path) -> None:
     (line,) = commands("silence")
     shutil.copy(ROOT / "deploy/alertmanager/alertmanager.yaml", tmp_path)
     port = free_port()
-    program = alertmanager_program(port, tmp_path)
+    program = server_program("alertmanager", port, tmp_path)
     with subprocess.Popen(program.arguments, stderr=subprocess.DEVNULL) as alertmanager:
         try:
             url = f"http://127.0.0.1:{port}"

@@ -178,17 +178,15 @@ async def _until_signal(plan: StackPlan, data: Path | None) -> None:
 
 def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackProgram]:
     """Return the programs to start: the agent or a simulated fleet, and all installed servers."""
-    makers = {
-        "prometheus": programs.prometheus_program,
-        "alertmanager": programs.alertmanager_program,
-        "grafana": programs.grafana_program,
-    }
     watched = (
         programs.fleet_program(ports.agent, plan.fleet, plan.system, plan.speed, plan.agent_flags)
         if plan.fleet
         else programs.agent_program(ports.agent, plan.agent_flags)
     )
-    rest = (makers[name](getattr(ports, name), folder) for name in plan.installed)
+    servers = (name for name in plan.installed if name != "grafana")
+    rest = [programs.server_program(name, getattr(ports, name), folder) for name in servers]
+    if "grafana" in plan.installed:
+        rest.append(programs.grafana_program(ports.grafana, folder))
     return [watched, *rest]
 
 

@@ -112,26 +112,22 @@ def _own(name: str, port: int, *module: str) -> StackProgram:
     return StackProgram(name, arguments, port, environment=environment, optional=False)
 
 
-def prometheus_program(port: int, folder: Path) -> StackProgram:
-    return _server("prometheus", port, folder, "--storage.tsdb.path")
+STORAGE = {
+    "prometheus": "--storage.tsdb.path={}",
+    "alertmanager": "--storage.path={} --cluster.listen-address=",  # empty disables clustering
+}
 
 
-def alertmanager_program(port: int, folder: Path) -> StackProgram:
-    """Return the Alertmanager program, which stores its files in `folder`. The empty cluster listen
-    address disables clustering."""
-    return _server("alertmanager", port, folder, "--storage.path", "--cluster.listen-address=")
-
-
-def _server(name: str, port: int, folder: Path, storage: str, *more: str) -> StackProgram:
-    """Return a server program that keeps its files in `folder`. Alerts link to the external URL."""
+def server_program(name: str, port: int, folder: Path) -> StackProgram:
+    """Return Prometheus or Alertmanager, which keep their files in `folder`. Alerts link to the
+    external URL."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
         binary(name),
         f"--config.file={folder / f'{name}.yaml'}",
-        f"{storage}={folder / name}",
         f"--web.listen-address={listen}",
         f"--web.external-url=http://{listen}/",
-        *more,
+        *(flag.format(folder / name) for flag in STORAGE[name].split()),
     )
     return StackProgram(name, arguments, port)
 

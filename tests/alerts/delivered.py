@@ -116,7 +116,7 @@ def delivered(alerts: Iterable[Fired], folder: Path) -> list[Message]:
         )
         text = alertmanager(Settings(ways), 1 / 60)["alertmanager.yaml"]
         (folder / "alertmanager.yaml").write_text(text)
-        program = programs.alertmanager_program(choose(FREE).alertmanager, folder)
+        program = programs.server_program("alertmanager", choose(FREE).alertmanager, folder)
         stack.enter_context(started(program, folder / "alertmanager.log"))
         eventually(lambda: answers(program), "Alertmanager is ready")
         body = json.dumps([one._asdict() for one in sent]).encode()

@@ -61,7 +61,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
     folder: Path = tmp_path_factory.mktemp("alertmanager")
     (folder / "alertmanager.yaml").write_text(alertmanager(Settings())["alertmanager.yaml"])
     port = choose(FREE).alertmanager
-    program = programs.alertmanager_program(port, folder)
+    program = programs.server_program("alertmanager", port, folder)
     alerts = [
         {"labels": labels_for(matchers, number, side)}
         for rule, (source, target) in enumerate(RULES)

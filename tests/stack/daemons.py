@@ -62,8 +62,8 @@ def monitoring(
     (folder / "prometheus.yaml").write_text(prometheus_text(ports, interval, targets))
     (folder / "rules.yaml").write_text(texts[0])
     (folder / "alertmanager.yaml").write_text(texts[1])
-    prometheus = programs.prometheus_program(ports.prometheus, folder)
-    alertmanager = programs.alertmanager_program(ports.alertmanager, folder)
+    prometheus = programs.server_program("prometheus", ports.prometheus, folder)
+    alertmanager = programs.server_program("alertmanager", ports.alertmanager, folder)
     with ExitStack() as stack:
         for program in (alertmanager, prometheus):
             stack.enter_context(started(program, folder / f"{program.name}.log"))

@@ -50,8 +50,8 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inbox]:
         stack.enter_context(started(fleet, folder / "fleet.log"))
         wait_for(fleet.address + fleet.ready.lstrip("/"))
         for program in (
-            programs.alertmanager_program(ports.alertmanager, folder),
-            programs.prometheus_program(ports.prometheus, folder),
+            programs.server_program("alertmanager", ports.alertmanager, folder),
+            programs.server_program("prometheus", ports.prometheus, folder),
         ):
             stack.enter_context(started(program, folder / f"{program.name}.log"))
             eventually(partial(answers, program), f"{program.name} is ready")
