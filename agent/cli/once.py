@@ -187,7 +187,7 @@ def why(status: Status, width: int) -> Iterator[str]:
     """Yield the state, the reasons, and the recommended action for each group of GPUs."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
-        reason = ", ".join(one.text for one in group.why)
+        reason = ", ".join(group.why)
         own = [number for number in group.gpus if number in notes]
         if not reason and not group.do and not own:
             continue

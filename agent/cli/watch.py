@@ -284,7 +284,7 @@ def _one(look: StatusView, number: int, width: int) -> Iterator[str]:
     for one in look.status.findings:
         if one.id in gpu.findings:
             yield from prose(one.brief, width)
-    reasons = ", ".join(why.text for why in gpu.why)
+    reasons = ", ".join(gpu.why)
     text = f"{gpu.text}: {reasons}" if reasons else gpu.text
     yield from prose(f"{text}. {gpu.do or ''}", width)
     yield from prose(gpu.note or "", width)

@@ -29,7 +29,7 @@ from agent.status.findings import grave, is_fault
 from agent.status.gpu_figures import figures, instances, largest, processes
 from agent.status.history import SPAN, History
 from agent.status.jobs import hang_action
-from agent.status.model import FindingStatus, GpuFigures, GpuStatus, Level, Why
+from agent.status.model import FindingStatus, GpuFigures, GpuStatus, Level
 from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
@@ -282,7 +282,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
         since=began(at, gpu.seconds) if verdict or gpu.lost else None,
         gaps_seconds=round(verdict.gaps) if verdict else 0,
         why=(*reasons(gpu), *slowed(gpu)) if verdict or (told and gpu.pair is None) else (),
-        doubts=tuple(Why(text=fact_text(f)) for f in verdict.doubts) if verdict else (),
+        doubts=tuple(map(fact_text, verdict.doubts)) if verdict else (),
         do=gpu.do if gpu.do and told and gpu.do not in {one.do for one in own} else None,
         note=f"the others wait for its process, pid {awaited.pid}" if awaited else None,
         basis=BASIS[verdict.quality] if verdict else None,
@@ -296,18 +296,18 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
     )
 
 
-def reasons(gpu: Judged) -> tuple[Why, ...]:
+def reasons(gpu: Judged) -> tuple[str, ...]:
     """Return the facts that support a GPU's verdict."""
     facts = _facts(gpu.verdict, gpu.pair) if gpu.verdict and gpu.pair else ()
-    return tuple(Why(text=text) for text in (*map(fact_text, facts), gpu.detail) if text)
+    return tuple(filter(None, (*map(fact_text, facts), gpu.detail)))
 
 
-def slowed(gpu: Judged) -> tuple[Why, ...]:
+def slowed(gpu: Judged) -> tuple[str, ...]:
     """Return the time lost to reduced clocks besides the current state, and the reason."""
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(
-        Why(text=": ".join((f"{SUMMARIES[pair]} {percent(share)} of the time now", *told)))
+        ": ".join((f"{SUMMARIES[pair]} {percent(share)} of the time now", *told))
         for pair, share in gpu.verdict.shares.items()
         if pair[0] is State.THROTTLED and share >= BESIDE
         for told in [map(fact_text, _facts(gpu.verdict, pair))]

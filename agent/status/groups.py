@@ -9,7 +9,7 @@ from agent.model import Cause, Pair, Snapshot, State
 from agent.ranges import gpus_named
 from agent.status.gpus import Judged, costs, reasons, slowed
 from agent.status.jobs import culprit_name
-from agent.status.model import GpuGroup, Level, Why
+from agent.status.model import GpuGroup, Level
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
 LEADER_SECONDS = 10
@@ -61,11 +61,11 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
     pair, gpus = members
     share, window = _share_of_group(pair, gpus) if pair else (None, None)
     shown = gpus[0].pair == pair and (pair is None or severity(pair))
-    why = [one.text for one in reasons(gpus[0])] if shown else []
+    why = [*reasons(gpus[0])] if shown else []
     if why and pair and any(gpu.verdict != gpus[0].verdict for gpu in gpus[1:]):
         why[0] = f"for example GPU {gpus[0].number}: {why[0]}"
     for gpu in next(([gpu] for gpu in gpus if slowed(gpu)), []):
-        why += [f"GPU {gpu.number} {one.text}" for one in slowed(gpu)]
+        why += [f"GPU {gpu.number} {text}" for text in slowed(gpu)]
     jobs = {gpu.job.receipt.id if gpu.job else None for gpu in gpus}
     return GpuGroup(
         name=gpus_named(gpu.number for gpu in gpus),
@@ -78,7 +78,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
         share=share,
         window_seconds=window,
         since=began(snapshot, max(gpu.stood(pair) for gpu in gpus)),
-        why=tuple(Why(text=text) for text in why),
+        why=tuple(why),
         do=next((gpu.do for gpu in gpus if gpu.do), None) if pair is None or costs(pair) else None,
         job=jobs.pop() if len(jobs) == 1 else None,
     )

@@ -50,12 +50,6 @@ class HeadlineClause(Struct, frozen=True, kw_only=True):
     runbook: str | None = None  # anchor in runbook.html
 
 
-class Why(Struct, frozen=True, kw_only=True):
-    """A fact that supports a verdict."""
-
-    text: str
-
-
 class GpuGroup(Struct, frozen=True, kw_only=True):
     """GPUs with the same verdict. If there is no state, `reason` is the machine-readable reason.
 
@@ -73,7 +67,7 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
     share: float | None = None
     window_seconds: int | None = None
     since: datetime | None = None
-    why: tuple[Why, ...] = ()
+    why: tuple[str, ...] = ()  # facts that support the verdict
     do: str | None = None  # null if a headline clause includes it
     job: str | None = None
     findings: tuple[str, ...] = ()
@@ -155,8 +149,8 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     text: str  # `starved by disk`, `lost`, or the reason for the lack of a verdict
     since: datetime | None = None
     gaps_seconds: int = 0  # time since `since` spent in other states
-    why: tuple[Why, ...] = ()
-    doubts: tuple[Why, ...] = ()
+    why: tuple[str, ...] = ()  # facts that support the verdict
+    doubts: tuple[str, ...] = ()
     do: str | None = None
     note: str | None = None  # remark, if other GPUs wait for its process
     basis: str | None = None  # signals on which the verdict is based

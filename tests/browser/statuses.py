@@ -44,7 +44,7 @@ def starved() -> Json:
         "cause": "disk",
         "level": "warning",
         "text": "starved by disk, 62 % of the last 15 min",
-        "why": [{"text": "for example GPU 0: the job reads 20 GB/s from disk"}],
+        "why": ["for example GPU 0: the job reads 20 GB/s from disk"],
     }
     for gpu in status["gpus"]:
         gpu |= {"state": "starved", "cause": "disk", "level": "warning", "text": "starved by disk"}
@@ -76,6 +76,6 @@ def grown(status: Json) -> Json:
     for one in (*status["headline"], *status["groups"], *status["findings"]):
         for name in ("text", "do"):
             one[name] = one[name] and f"{one[name]} furthermore"
-        for fact in one.get("why", ()):
-            fact["text"] += " furthermore"
+        if "why" in one:
+            one["why"] = [f"{fact} furthermore" for fact in one["why"]]
     return status

@@ -94,7 +94,7 @@ def test_a_gpus_evidence_is_all_that_is_known_of_it(page: Page, served: Serve) -
     shown = " ".join(words(page, "#evidence-body"))
     process = gpu["processes"][0]
     for text in (
-        *(fact["text"] for fact in gpu["why"]),
+        *gpu["why"],
         gpu["do"].replace("`", ""),
         gpu["basis"],
         gpu["uuid"],

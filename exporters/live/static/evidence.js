@@ -43,8 +43,8 @@ export class Evidence {
     showProblems(faults.children[1], findingsOf(status, gpu), status);
     write(faults.lastChild, gpu.note);
     write(advice.lastChild, gpu.do);
-    list(why.lastChild, gpu.why.map(({ text }) => text));
-    list(doubts.lastChild, gpu.doubts.map(({ text }) => text));
+    list(why.lastChild, gpu.why);
+    list(doubts.lastChild, gpu.doubts);
     showProcesses(who.lastChild, gpu);
     drawStates(past.children[1], history, gpu.uuid);
     showShares(past.lastChild, history.totals([gpu.uuid]), (_, share, all) => `${share} of ${span(all)}`);

@@ -38,7 +38,7 @@ function showLead(node, group, status) {
   const [state, why, todo] = node.lastChild.children;
   write(state.firstChild, `${group.name}: ${group.text}`);
   write(state.lastChild, sinceOf(group, status));
-  write(why, group.why.map(({ text }) => text).join(", "));
+  write(why, group.why.join(", "));
   showStep(todo, group);
 }
 

@@ -164,7 +164,7 @@ def test_a_slowdown_has_its_reason_and_begins_when_it_did() -> None:
     assert group.since == status.headline[0].since
     assert group.since is not None
     assert 25 <= (status.at - group.since).total_seconds() <= 40
-    assert group.why[0].text.startswith("thermal slowdown for 100 % of the time, SM clock at ")
+    assert group.why[0].startswith("thermal slowdown for 100 % of the time, SM clock at ")
 
 
 def test_events_that_are_over_are_listed() -> None:
