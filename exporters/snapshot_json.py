@@ -9,8 +9,7 @@ from agent.diagnosis.accounting import LONGEST
 from agent.errors import encodable
 from agent.model import GPU_LABELS, Absence, Sample, Snapshot, Verdict
 from agent.ranges import natural
-from agent.series import SampleStore
-from agent.sources import agent_health, gpu, system
+from agent.sources import gpu, system
 from agent.status.words import pair_name
 
 Document = dict[str, Any]
@@ -19,12 +18,6 @@ Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
 """Entries by metric name and other labels, and whether a device has at most one entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
-SOURCE_KEYS = {
-    agent_health.SOURCE_UP: "up",
-    agent_health.READ_SECONDS: "read_seconds",
-    agent_health.READ_CPU_SECONDS: "read_cpu_seconds",
-}
-"""Metrics that describe a source, with their keys in the source's JSON object."""
 
 
 @dataclass(slots=True)
@@ -42,13 +35,13 @@ class DeviceEntries:
         return {name: text for name, text in found[-1].items() if name != "value"} if found else {}
 
 
-def document_of(kept: Kept, *without: str) -> Document:
+def document_of(kept: Kept, without: str = "") -> Document:
     """Return the entries by metric name, in a list if a device can have several entries."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
-        if alone and name not in without:
+        if alone:
             found[name] = entry
-        elif name not in without:
+        elif name != without:
             found.setdefault(name, []).append(entry)
     return found
 
@@ -76,12 +69,11 @@ def document(snapshot: Snapshot, now: float) -> Document:
             }
             for device in sorted(devices.values(), key=lambda d: (natural(d.gpu), d.uuid))
         ],
-        "host": document_of(host.values, SYSTEM_INFO, *(m.name for m in SOURCE_KEYS)),
+        "host": document_of(host.values, SYSTEM_INFO),
         "absent": [
             {"metric": name, "labels": {}, **entry}
             for (name, _), (_, entry) in sorted(host.absent.items(), key=lambda i: i[0])
         ],
-        "sources": sources_of(SampleStore.of(snapshot, now)),
     }
 
 
@@ -129,12 +121,3 @@ def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
         why |= {"reason": absence.reason.value, "detail": absence.detail}
         device.absent[absence.metric.name, tuple(labels.values())] = alone, why
     return devices
-
-
-def sources_of(samples: SampleStore) -> list[Document]:
-    entries: dict[str, Document] = {}
-    for metric, key in SOURCE_KEYS.items():
-        for (source,), value in samples.all(metric).items():
-            shown = bool(value) if metric is agent_health.SOURCE_UP else value
-            entries.setdefault(source, {"source": source})[key] = shown
-    return [entries[name] for name in sorted(entries)]

@@ -172,4 +172,4 @@ def _dmon() -> Program | None:
 def source_seconds(program: Program) -> dict[str, float]:
     """CPU seconds of each of the agent's sources since it started."""
     document = json.loads(program.fetch("/api/v1/snapshot"))
-    return {s["source"]: s.get("read_cpu_seconds", 0.0) for s in document["sources"]}
+    return {s["source"]: s["value"] for s in document["host"]["dgx_agent_read_cpu_seconds_total"]}
