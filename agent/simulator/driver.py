@@ -4,7 +4,7 @@ import ctypes
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pynvml
 from msgspec import Struct, convert
@@ -42,8 +42,15 @@ def resolve(system: SystemModel, wanted: str) -> str:
     return wanted if len(version) > 1 else NEWEST[version[0]]
 
 
+class EventSet(NamedTuple):
+    """GPUs that are registered for XID errors, and the errors received since registration."""
+
+    gpus: set[int]
+    happened: deque[tuple[int, int]]
+
+
 class SimulatedDriver:
-    """A running driver: its version, hang state, failing calls, and XID listeners."""
+    """A running driver: its version, hang state, failing calls, and event sets by address."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -51,12 +58,17 @@ class SimulatedDriver:
         self.hung = False
         self.users = 0  # open connections, which prevent the driver from being unloaded
         self.failures: dict[tuple[str, int | None], int] = {}
-        self.listeners: list[Callable[[int, int], None]] = []
+        self.sets: dict[int, EventSet] = {}
         self.log_xid: Callable[[int, int], None] = lambda _index, _code: None
 
+    def report(self, index: int, code: int) -> None:
+        for events in list(self.sets.values()):
+            if index in events.gpus:
+                events.happened.append((index, code))
+
     def xid(self, index: int, code: int) -> None:
-        for listener in list(self.listeners) if code not in LOG_ONLY else ():
-            listener(index, code)
+        if code not in LOG_ONLY:
+            self.report(index, code)
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:

@@ -17,6 +17,7 @@ from agent.simulator.driver import (
     HANDLES,
     CallRow,
     Driver,
+    EventSet,
     address_of,
     pointer_to,
     refuse,
@@ -32,33 +33,20 @@ XID_EVENT = 0x8
 NO_INSTANCE = 0xFFFFFFFF
 
 
-class EventSet:
-    """GPUs that are registered for XID errors, and the errors received since registration."""
-
-    def __init__(self) -> None:
-        self.gpus: set[int] = set()
-        self.happened: deque[tuple[int, int]] = deque()
-
-    def note(self, index: int, code: int) -> None:
-        if index in self.gpus:
-            self.happened.append((index, code))
-
-
 def _find(nvml: Any, event_set: Any) -> EventSet:
-    events: EventSet | None = nvml.sets.get(address_of(event_set))
+    events: EventSet | None = nvml.machine.driver.sets.get(address_of(event_set))
     return refuse(driver.INVALID_ARGUMENT) if events is None else events
 
 
 def _create(nvml: Any) -> Any:
     address = nvml.next_address(SETS)
-    events = nvml.sets[address] = EventSet()
-    nvml.machine.driver.listeners.append(events.note)
+    nvml.machine.driver.sets[address] = EventSet(set(), deque())
     return pointer_to(address, pynvml.c_nvmlEventSet_t)
 
 
 def _free(nvml: Any, event_set: Any) -> None:
-    nvml.machine.driver.listeners.remove(_find(nvml, event_set).note)
-    del nvml.sets[address_of(event_set)]
+    _find(nvml, event_set)
+    del nvml.machine.driver.sets[address_of(event_set)]
 
 
 WITH_CODE: dict[str, Callable[..., Any]] = {
@@ -90,12 +78,11 @@ class SimulatedNvml:
 
     def held(self) -> tuple[int, int, int]:
         """Return the numbers of open connections, of event sets, and of GPM samples."""
-        return self.machine.driver.users, len(self.sets), len(self.samples)
+        return self.machine.driver.users, len(self.machine.driver.sets), len(self.samples)
 
     def _forget(self) -> None:
         self.samples: dict[int, fields.GpmCounters | None] = {}
-        self.sets: dict[int, EventSet] = {}
-        self.machine.driver.listeners.clear()
+        self.machine.driver.sets.clear()
 
     def next_address(self, first: int) -> int:
         return first + next(self._addresses)

@@ -22,7 +22,7 @@ FATAL = len(xids.critical())
 
 def listened(bench: GpuBench) -> set[int]:
     """The GPUs whose events are waited for."""
-    return {index for one in bench.nvml.sets.values() for index in one.gpus}
+    return {index for one in bench.machine.driver.sets.values() for index in one.gpus}
 
 
 @pytest.fixture

@@ -203,8 +203,7 @@ def test_what_only_one_way_shows_counts_too(caplog: pytest.LogCaptureFixture) ->
     bench.run(3)
     assert counted(bench, 79) == 1, "an XID and a line besides it, and no event of NVML"
     bench.machine.kernel_log.lines()
-    for listener in bench.machine.driver.listeners:
-        listener(0, 48)
+    bench.machine.driver.report(0, 48)
     with caplog.at_level(logging.ERROR):
         bench.run(3)
     assert counted(bench, 48) == 1, "an event of NVML that the log did not keep"
@@ -214,8 +213,7 @@ def test_what_only_one_way_shows_counts_too(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize("code", [0, (1 << 32) - 1, (1 << 64) - 1])
 def test_a_code_that_cannot_be_is_no_error(code: int) -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(3)
-    for listener in bench.machine.driver.listeners:
-        listener(0, code)
+    bench.machine.driver.report(0, code)
     bench.machine.kernel_log.write(claimed(0))
     bench.run(2)
     assert not any(bench.samples.all(xid.XID_ERRORS).values())
