@@ -7,8 +7,7 @@ import pytest
 
 from tests.browser.page import Page
 from tests.browser.served_page import Serve, arrive, words
-from tests.support.bad_input import BAD_INPUT
-from tests.support.matrix import PAIRS, played, tried
+from tests.support.matrix import BAD_INPUT, PAIRS, played, tried
 from tests.support.nightly import shortly
 from tests.support.statuses import Shown
 

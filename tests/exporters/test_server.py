@@ -12,10 +12,9 @@ import pytest
 from aiohttp import web
 
 from exporters.server import MOST_CONNECTIONS, TLS_BUFFER, serve
-from tests.support.certificates import Authority
 from tests.support.patience import PATIENCE
 from tests.support.served import served
-from tests.support.web_files import trusting
+from tests.support.web_files import Authority, trusting
 
 PASSIVE = socket.AI_PASSIVE
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"

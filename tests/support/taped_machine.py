@@ -1,6 +1,9 @@
 """A simulated machine with secrets on its host, and every question that is put to it."""
 
+import gzip
+import json
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -13,6 +16,12 @@ from agent.replay.recorder import TapeRecorder
 from agent.simulator import SimulatedSystem, build
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import first_gpus
+
+
+def lines_of(tape: Path) -> list[Any]:
+    """The lines of a tape, decoded."""
+    return [json.loads(line) for line in gzip.decompress(tape.read_bytes()).splitlines()]
+
 
 TOKEN = "hunter2"
 HOST = "dgx-secret-17"

@@ -30,8 +30,8 @@ from agent.config.decoding import Mismatch, decode
 from agent.errors import BadInput
 from agent.hardware.schedulers import SlurmNode
 from tests.stack.running import Running, eventually
-from tests.support.certificates import Authority
 from tests.support.served import hashed
+from tests.support.web_files import Authority
 
 CASES = tomllib.loads(Path(__file__).with_name("inventory.toml").read_text("utf-8"))
 

@@ -1,9 +1,11 @@
 """The pulse: what is reported of recorded and of made power, when nothing may be reported, and the
 autocorrelation by one product, which is the one by the book."""
 
+import gzip
+import json
 import math
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import sin
 from random import Random
 from typing import NamedTuple
@@ -16,7 +18,32 @@ from agent.jobs import pulse as pulses
 from agent.jobs.pulse import NoPulse, Pulse, PulseReading, autocorrelation
 from tests.support import power_signals as power
 from tests.support.power_signals import Phase, Samples
-from tests.support.power_traces import Trace, trace
+from tests.support.repository import ROOT
+
+FOLDER = ROOT / "tests/agent/jobs/traces"
+
+
+class Trace(NamedTuple):
+    """Samples of one GPU, and the true steps: from a time on, so long."""
+
+    samples: Samples
+    steps: list[tuple[float, float | None]]
+
+    def step_at(self, time: float) -> float | None:
+        """The true step at a time."""
+        return [step for since, step in self.steps if since <= time][-1]
+
+
+def trace(name: str) -> Trace:
+    """The recorded power of one GPU under a labelled load. Its file holds the differences of times
+    (0.1 ms) and of power (0.1 W), and from when on which step took how long by the load's own clock
+    (seconds; null where it has no regular steps, or steps too short for the samples)."""
+    text = gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes())
+    read = json.loads(text)
+    times = (tenths / 1e4 for tenths in accumulate(read["tenths_of_ms"]))
+    watts = (tenths / 10 for tenths in accumulate(read["deciwatts"]))
+    steps = [(float(since), step) for since, step in read["steps"]]
+    return Trace(list(zip(times, watts, strict=True)), steps)
 
 
 class Judged(NamedTuple):

@@ -20,7 +20,6 @@ from agent.sources import activity, gpu, nvlink, pcie, process, system
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench, taped
 from tests.support.repository import TAPES
-from tests.support.tape_lines import lines_of
 from tests.support.taped_machine import (
     HOST,
     SERIALS,
@@ -31,6 +30,7 @@ from tests.support.taped_machine import (
     MachineQuestions,
     ask_for_secrets,
     fake_host,
+    lines_of,
     machine,
     record,
     replay,

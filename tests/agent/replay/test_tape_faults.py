@@ -20,8 +20,7 @@ from agent.replay.recorder import TapeRecorder
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import taped
 from tests.support.repository import TAPES
-from tests.support.tape_lines import lines_of
-from tests.support.taped_machine import MachineQuestions, fake_host, machine
+from tests.support.taped_machine import MachineQuestions, fake_host, lines_of, machine
 
 ALL_TAPES = sorted(TAPES.rglob("*.tape"))
 FRAMES = 6

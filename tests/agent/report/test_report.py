@@ -22,8 +22,8 @@ from agent.model import Cause, State
 from agent.report.gpu_time import GpuTime, Price, Report, as_csv, document, ordered
 from exporters.jobs_json import jobs_document
 from tests.stack.running import run_to_end
-from tests.support.certificates import Authority, Pair
 from tests.support.machines import simulated
+from tests.support.web_files import Authority, Pair
 
 BUSY, DISK = (State.BUSY, Cause.NONE), (State.STARVED, Cause.DISK)
 IDLE = (State.IDLE, Cause.NONE)

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from agent.status.model import Status
-from tests.support.bad_input import BAD_INPUT
-from tests.support.matrix import PAIRS, check, check_terminal, played, tried
+from tests.support.matrix import BAD_INPUT, PAIRS, check, check_terminal, played, tried
 
 
 @pytest.mark.parametrize("name", tried(PAIRS))
