@@ -7,22 +7,19 @@ promtool. Once the node has caught up with the clock it says so by FILE.ready, a
 too: what Prometheus itself scrapes goes on where the file has been read up to.
 """
 
-import re
 import sys
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Lock, Thread
 
 from agent import simulator as simulation
-from agent.cli.assembly import Agent, Hardware
 from agent.config.settings import Settings
 from agent.sources.workload import JobConfig
 from exporters.prometheus import Exposition
-from tests.support.board_data import JOB, NAME, shown
+from tests.support.board_data import stamped
 from tests.support.frozen_clock import FrozenClock
-from tests.support.machines import OPENMETRICS, AgentBench
+from tests.support.machines import OPENMETRICS, watched
 
 SCRAPE = 15
 """Seconds between two scrapes, as in deploy/compose.yaml."""
@@ -34,9 +31,7 @@ class Node:
     def __init__(self, machine: str, since: float) -> None:
         clock = FrozenClock(since)
         made = simulation.build(simulation.parse(machine), clock)
-        hardware = Hardware(lambda: made.nvml, made.host, simulated=True)
-        settings = Settings(JobConfig(info=True))
-        self.bench = AgentBench(Agent(settings, hardware, clock, inline=True), clock, made)
+        self.bench = watched(made, clock, Settings(JobConfig(info=True)))
         self.exposition = Exposition(
             lambda: self.bench.agent.poller.latest, clock.monotonic, process=False
         )
@@ -56,25 +51,6 @@ class Node:
             answer = self.exposition.page(OPENMETRICS).plain
             self.exposition.answered("Prometheus")
             return answer
-
-
-def scrape(node: Node, instance: str) -> Iterator[str]:
-    """Lines for promtool: the node as it is now."""
-    for series, value in _samples(node.metrics().decode(), instance):
-        yield f"{series} {value} {node.bench.clock.time():.3f}\n"
-
-
-def _samples(text: str, instance: str) -> Iterator[tuple[str, str]]:
-    """Return the samples of a scrape that the boards need, with Prometheus' additions: its labels,
-    and `up`."""
-    target = f'{JOB},instance="{instance}"'
-    yield f"up{{{target}}}", "1"
-    for line in text.splitlines():
-        match = NAME.match(line)
-        if match and match[1] in shown():
-            series, value = re.split(r" (?=\S+$)", line)
-            labels = series[match.end() :].rstrip("}")
-            yield f"{match[1]}{{{target}{',' if labels else ''}{labels}}}", value
 
 
 def serve(node: Node, port: int) -> None:
@@ -105,7 +81,8 @@ def main(machine: str, instance: str, since: str, port: str, file: str) -> None:
                 node.live(1)
                 lived += 1
                 if lived % SCRAPE == 0:
-                    lines.writelines(scrape(node, instance))
+                    text, now = node.metrics().decode(), node.bench.clock.time()
+                    lines.writelines(f"{line}\n" for line in stamped(text, instance, now))
                     lines.flush()
             elif ready.exists():
                 time.sleep(0.2)

@@ -94,11 +94,13 @@ def played(machine: str) -> tuple[float, list[str]]:
         bench.run(EVERY)
         scrape = bench.scrape()
         made = "\n".join(records.lines(scrape))
-        lines += _stamped(f"{scrape}\n{made}", machine, bench.clock.time())
+        lines += stamped(f"{scrape}\n{made}", machine, bench.clock.time())
     return bench.clock.time(), lines
 
 
-def _stamped(scrape: str, machine: str, at: float) -> Iterator[str]:
+def stamped(scrape: str, machine: str, at: float) -> Iterator[str]:
+    """Return the samples of a scrape that the boards need, with Prometheus' additions: its labels,
+    the time, and `up`."""
     target = f'{JOB},instance="{machine}"'
     yield f"up{{{target}}} 1 {at:.3f}"
     for line in scrape.splitlines():
