@@ -14,8 +14,8 @@ import yaml
 from exporters.dcgm import table
 from tests.stack.running import eventually
 from tests.support.alert_replay import SCALE, faster
+from tests.support.answering import answering
 from tests.support.board_data import agents
-from tests.support.dcgm_exporter import answering
 from tests.support.prometheus import Prometheus
 from tests.test_kubernetes import as_scraped, manifest
 
@@ -70,7 +70,7 @@ def test_neither_counts_the_other(tmp_path: Path) -> None:
         (server.folder / name).write_text(text)
     ended = ExitStack()
     with agents({"node7": MACHINE}, tmp_path) as targets, ended:
-        with answering(PAGE) as exporter:
+        with answering(PAGE.encode()) as exporter:
             config = {
                 "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
                 "rule_files": sorted(files),

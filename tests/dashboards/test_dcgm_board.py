@@ -14,8 +14,9 @@ import yaml
 
 from exporters.dcgm import table
 from tests.stack.running import eventually
+from tests.support.answering import answering
 from tests.support.board_data import agents
-from tests.support.dcgm_exporter import BOARD, VARIABLES, Panel, answering, of_4_9
+from tests.support.dcgm_exporter import BOARD, VARIABLES, Panel, of_4_9
 from tests.support.prometheus import Prometheus, Series, wait_for
 
 pytestmark = pytest.mark.prometheus
@@ -108,7 +109,7 @@ def changed_back(job: dict[str, Any], exporter: str) -> dict[str, Any]:
 
 def test_names_go_on_in_both_directions(tmp_path: Path) -> None:
     with (
-        answering(PAGE) as exporter,
+        answering(PAGE.encode()) as exporter,
         agents({"node": "dgx-h100:idle"}, tmp_path) as targets,
         Prometheus(tmp_path, {}, []) as server,
     ):

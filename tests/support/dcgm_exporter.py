@@ -2,11 +2,7 @@
 queries."""
 
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import NamedTuple
 
 FIELDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
@@ -60,26 +56,3 @@ def of_4_9(expr: str, renamed: dict[str, str]) -> str:
     for before, since in renamed.items():
         expr = expr.replace(f"{before}{{", f"{since}{{")
     return expr.replace(" * 1000000", "").replace("Hostname", "hostname")
-
-
-@contextmanager
-def answering(page: str) -> Iterator[str]:
-    """Return the address of a stand-in for dcgm-exporter that answers with this page."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(page.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()

@@ -1,10 +1,6 @@
 """`once` and `watch` ask the agent that runs, and say so where none does."""
 
 from argparse import Namespace
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 
 import msgspec
 import pytest
@@ -14,34 +10,14 @@ from agent.cli.running_agent import RunningAgent, asked
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer
 from exporters.settings import HttpConfig
+from tests.support.answering import answering
 from tests.support.statuses import shown as machine_of
 
 
-@contextmanager
-def serving(*events: bytes) -> Iterator[str]:
-    """The address of what answers as an agent does, with this stream."""
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            with suppress(OSError):  # who asked is gone
-                self.wfile.write(b"".join(events))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
-
-
-def stream_of(name: str, seconds: int) -> list[bytes]:
+def stream_of(name: str, seconds: int) -> bytes:
     board = machine_of(name).run(seconds).board
     history = msgspec.json.encode(board.history.document())
-    return [event("history", history), event("status", board.json())]
+    return event("history", history) + event("status", board.json())
 
 
 def event(name: str, data: bytes) -> bytes:
@@ -49,10 +25,10 @@ def event(name: str, data: bytes) -> bytes:
 
 
 def test_the_running_agent_is_asked() -> None:
-    with serving(*stream_of("titan-x-pascal:starved-disk", 70)) as url:
+    with answering(stream_of("titan-x-pascal:starved-disk", 70)) as place:
         agent, note = asked(
             Namespace(simulate=None, replay=None, agent=""),
-            Settings(HttpConfig(listen=url.removeprefix("http://"))),
+            Settings(HttpConfig(listen=place)),
         )
         assert agent is not None
         assert note == ""
@@ -66,8 +42,8 @@ def test_the_running_agent_is_asked() -> None:
 def test_an_agent_that_has_just_started_is_awaited() -> None:
     machine = machine_of("k40:idle")
     early, later = (event("status", machine.run(ticks).board.json()) for ticks in (1, 9))
-    with serving(early, later) as url:
-        agent, _ = asked(Namespace(simulate=None, replay=None, agent=url), Settings())
+    with answering(early + later) as place:
+        agent, _ = asked(Namespace(simulate=None, replay=None, agent=f"http://{place}"), Settings())
     assert agent is not None
     assert agent.first.tick == machine.status.tick
 
@@ -92,10 +68,10 @@ def test_who_does_not_answer_is_named() -> None:
     ],
 )
 def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: str) -> None:
-    with serving(*events) as url:
+    with answering(b"".join(events)) as place:
         with pytest.raises(NoAnswer, match=why):
-            next(RunningAgent(url).statuses())
-        here = Settings(HttpConfig(listen=url.removeprefix("http://")))
+            next(RunningAgent(f"http://{place}").statuses())
+        here = Settings(HttpConfig(listen=place))
         agent, note = asked(Namespace(simulate=None, replay=None, agent=""), here)
         assert agent is None
         assert why in note

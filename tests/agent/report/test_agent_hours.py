@@ -2,10 +2,6 @@
 sentences; answers of servers that are none."""
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +21,7 @@ from agent.report.gpu_time import (
 )
 from agent.report.questions import NoAnswer, fetched, from_agent, price_of
 from tests.agent.report.test_report import BUSY, DISK, IDLE, REPORT, ROWS, of_agent, report, server
+from tests.support.answering import answering
 
 HOUR = 3600
 
@@ -120,30 +117,6 @@ DEEP = b"[" * 200_000
 PIECE = b"[1,2,3," * 10_000
 
 
-@contextmanager
-def answering(status: int, content: bytes, times: int = 1) -> Iterator[str]:
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            try:
-                for _ in range(times):
-                    self.wfile.write(content)
-            except OSError:  # the client has had enough
-                return
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 @pytest.mark.parametrize(
     ("status", "content", "times"),
     [
@@ -159,15 +132,15 @@ def test_whatever_a_server_answers_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch, status: int, content: bytes, times: int
 ) -> None:
     monkeypatch.setattr(questions, "MOST_BYTES", 4 << 20)
-    with answering(status, content, times) as url, pytest.raises(NoAnswer):
-        fetched(url)
+    with answering(content, status, times) as place, pytest.raises(NoAnswer):
+        fetched(f"http://{place}/")
 
 
 def test_a_program_without_the_path_is_another() -> None:
     """Of `--agent` at an exporter of something else `once` said no more than 404."""
-    with answering(404, b"404 page not found") as url, pytest.raises(NoAnswer) as caught:
-        fetched(f"{url}api/v1/stream")
-    assert str(caught.value) == f"{url[:-1]} is another program: it has no /api/v1/stream"
+    with answering(b"404 page not found", 404) as place, pytest.raises(NoAnswer) as caught:
+        fetched(f"http://{place}/api/v1/stream")
+    assert str(caught.value) == f"http://{place} is another program: it has no /api/v1/stream"
 
 
 @pytest.mark.parametrize("zone", ["AAA-200", "UTC+25", "ZZZ-24:59:59", ":/etc/passwd", "?", ""])
