@@ -194,17 +194,10 @@ GPUS = 4
 CODES = st.sampled_from([2, 3, 4, 6, 10, 13, 15, 999])
 FUNCTIONS = st.sampled_from(
     [
-        "nvmlDeviceGetUtilizationRates",
-        "nvmlDeviceGetPowerUsage",
-        "nvmlDeviceGetMemoryInfo",
-        "nvmlDeviceGetFieldValues",
-        "nvmlDeviceGetSamples",
-        "nvmlDeviceGetTemperature",
-        "nvmlDeviceGetComputeRunningProcesses",
-        "nvmlDeviceGetNvLinkState",
-        "nvmlDeviceGetTotalEccErrors",
-        "nvmlGpmSampleGet",
-        "nvmlGpmMetricsGet",
+        *("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetMemoryInfo"),
+        *("nvmlDeviceGetFieldValues", "nvmlDeviceGetSamples", "nvmlDeviceGetTemperature"),
+        *("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetNvLinkState"),
+        *("nvmlDeviceGetTotalEccErrors", "nvmlGpmSampleGet", "nvmlGpmMetricsGet"),
     ]
 )
 FAULTS = st.lists(st.tuples(FUNCTIONS, CODES, st.integers(0, GPUS - 2)), max_size=5)

@@ -21,27 +21,6 @@ from tests.support.nightly import NIGHTLY, covering
 
 CASES = tomllib.loads(Path(__file__).with_name("accounting.toml").read_text("utf-8"))
 
-ONE_GPU: tuple[str, ...] = (
-    "training",
-    "idle",
-    "held",
-    "starved-disk",
-    "starved-network",
-    "starved-pcie",
-)
-ONE_GPU += ("starved-cpu", "starved-host-thread", "throttled", "gpu-hot")
-SEVERAL = (*ONE_GPU, "starved-peer", "nvlink-saturated", "infiniband-saturated")
-SYSTEMS = {
-    "dgx-1-p100": SEVERAL,
-    "dgx-1-v100": SEVERAL,
-    "dgx-station-v100": tuple(s for s in SEVERAL if s != "infiniband-saturated"),
-    "dgx-a100": SEVERAL,
-    "dgx-h100": SEVERAL,
-    "gtx-1080": ONE_GPU,
-    "l40s": ONE_GPU,
-    "dgx-spark": tuple(s for s in ONE_GPU if s != "starved-pcie"),
-    **dict.fromkeys(("dgx-b200", "dgx-b300", "gb200-tray"), SEVERAL),
-}
 EXPECTED = CASES["expected"]
 OTHERS = {"starved-pcie": "idle/none", "starved-peer": "starved/peer"}
 """State of the GPUs other than the first; the same if not given."""
@@ -84,7 +63,10 @@ def observed(bench: AgentBench | Moment, gpu: str = "0") -> float:
 
 
 @pytest.mark.parametrize(
-    ("system", "scenario"), covering((s, name) for s, names in SYSTEMS.items() for name in names)
+    ("system", "scenario"),
+    covering(
+        one for group in CASES["judged"] for one in product(group["systems"], group["played"])
+    ),
 )
 def test_each_scenario_is_judged_as_what_it_is(system: str, scenario: str) -> None:
     machine = played(f"{system}:{scenario}")
