@@ -34,9 +34,9 @@ POWER_SAMPLES = 300
 JOBS_KEPT, RATES_KEPT = 50, 90
 """Number of ended jobs whose receipts are kept, and number of 10 s rates kept per running job."""
 
-HOURS_KEPT, MOST_OWNERS, LARGEST_HOUR = 7 * 24, 64, 1 << 18
-"""Number of hours kept, maximum number of jobs that are recorded separately in an hour (others are
-summed without an owner), and maximum size in bytes of the file for an hour."""
+HOURS_KEPT, MOST_OWNERS = 7 * 24, 64
+"""Number of hours kept, and maximum number of jobs that are recorded separately in an hour (others
+are summed without an owner)."""
 
 DISK_HANGS = 5.0
 """Seconds that the agent waits for a disk at startup and shutdown."""

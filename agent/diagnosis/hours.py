@@ -13,7 +13,7 @@ from time import time
 
 import msgspec
 
-from agent.bounds import DISK_HANGS, HOUR, HOURS_KEPT, HOURS_SAVED_EVERY, LARGEST_HOUR, MOST_OWNERS
+from agent.bounds import DISK_HANGS, HOUR, HOURS_KEPT, HOURS_SAVED_EVERY, MOST_OWNERS
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
@@ -321,8 +321,7 @@ def _read(folder: Path) -> dict[int, bytes]:
     for number in [*past[-HOURS_KEPT:], *numbers[len(past) :][:HOURS_KEPT]]:
         path = folder / f"hour-{number}.json"
         try:
-            whole = path.is_file() and path.stat().st_size <= LARGEST_HOUR
-            content = path.read_bytes() if whole else b""
+            content = path.read_bytes() if path.is_file() else b""
             hour = msgspec.json.decode(content, type=Hour)
         except Exception as error:
             log.warning(LogEvent("hours_not_read", file=path.name, reason=str(error)))

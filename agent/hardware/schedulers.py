@@ -9,14 +9,13 @@ import signal
 import socket
 import struct
 import subprocess
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 
 import msgspec
 
-ANSWER_BYTES = 16 << 20  # Maximum bytes of a response
+ANSWER_BYTES = 16 << 20  # Maximum bytes of the kubelet's response
 SECONDS = 5.0  # Timeout for a command or a kubelet call
 MOST_SLURM_JOBS = 64
 
@@ -154,33 +153,18 @@ def _run_command(program: str, *arguments: str) -> str:
     if found is None:
         raise FileNotFoundError(f"{program} is not installed")
     words = [found, *arguments]  # fixed words, a host name, and job numbers
-    null, pipe, late = subprocess.DEVNULL, subprocess.PIPE, threading.Event()
-    running = subprocess.Popen(  # noqa: S603
+    null, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with subprocess.Popen(  # noqa: S603
         words, stdin=null, stdout=pipe, stderr=null, start_new_session=True
-    )
-
-    def kill() -> None:
-        """Kill the process group, because children of a wrapper script keep the pipe open."""
-        late.set()
-        with suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-
-    end = threading.Timer(SECONDS, kill)
-    end.daemon = True
-    end.start()
-    with running:
-        assert running.stdout is not None
-        answer = running.stdout.read(ANSWER_BYTES + 1)
-        if len(answer) > ANSWER_BYTES:
-            kill()
-        status = running.wait()
-        end.cancel()
-    if len(answer) > ANSWER_BYTES:
-        raise OSError(f"{program} answers more than {ANSWER_BYTES} bytes")
-    if late.is_set():
-        raise TimeoutError(f"{program} does not answer in {SECONDS:g} s")
-    if status:  # exclude the error output, which contains the job number
-        raise OSError(f"{program} fails: exit status {status}")
+    ) as running:
+        try:
+            answer, _ = running.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):  # the group, as children of a wrapper keep the pipe
+                os.killpg(running.pid, signal.SIGKILL)
+            raise TimeoutError(f"{program} does not answer in {SECONDS:g} s") from None
+    if running.returncode:  # exclude the error output, which contains the job number
+        raise OSError(f"{program} fails: exit status {running.returncode}")
     return decoded(answer)
 
 

@@ -166,7 +166,7 @@ def test_what_is_no_hour_costs_only_itself(
     first.close()
     (tmp_path / f"hour-{NOW - 3}.json").write_bytes(b'{"hour":')
     (tmp_path / f"hour-{NOW - 4}.json").write_bytes(b'{"hour":3,"rows":[]}')
-    (tmp_path / f"hour-{NOW - 5}.json").write_bytes(b" " * (bounds.LARGEST_HOUR + 1))
+    (tmp_path / f"hour-{NOW - 5}.json").write_bytes(b" ")
     (tmp_path / f"hour-{NOW - 6}.json").mkdir()
     os.mkfifo(tmp_path / f"hour-{NOW - 7}.json")
     again = HourlySums({}, tmp_path)
