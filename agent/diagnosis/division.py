@@ -208,9 +208,6 @@ def _by_power(e: Evidence) -> ActiveShares | None:
     peers = [peer for peer in e.peers if _together(e, peer)]
     known = [peer for peer in e.peers if peer.work is not None]
     best = max(known, key=lambda peer: peer.work or 0.0, default=None)
-    late = [p for p in peers if not p.looks_busy and p.processes and p.activity is not None]
-    if e.sm_underutilised and late:
-        return ActiveShares(0.0, 0.0, second.activity, late[0].gpu)
     if best not in peers or not best.looks_busy or not best.work or e.work is None:
         return None
     behind = best.work - e.work

@@ -81,8 +81,6 @@ class GpuPulse:
 
     def feed(self, series: TimedSeries, now: float) -> None:
         """Process the samples received since the last tick, in the series and at the time given."""
-        if not series.times:
-            return
         before = self.reading.steps if self.reading else 0.0
         self.reading = self.pulse.feed(zip(series.times, series.values, strict=True))
         self._steps += 0.0 if self.ambiguous else self.reading.steps - before
