@@ -114,12 +114,23 @@ class FieldRow(Struct, frozen=True):
     gives: str = ""
 
 
+class GpmRow(Struct, frozen=True):
+    """A row of nvml.toml for a GPM metric."""
+
+    counts: str
+    factor: float = 1.0
+    unit: float = 1.0
+    summed: bool = False
+    pcie: bool = False
+
+
 class NvmlTable(Struct, frozen=True):
     """The contents of nvml.toml."""
 
     versions: tuple[str, ...]
     calls: dict[str, CallRow]
     others: dict[str, CallRow]
+    gpm: dict[str, GpmRow]
     fields: tuple[FieldRow, ...]
 
 

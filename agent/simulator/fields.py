@@ -73,9 +73,6 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
 
 
 SAMPLES = 0x5000_0000  # Address before the first sample
-PCIE_UNIT = 1_054_800.0  # Bytes, as measured on H100 GPUs
-NVLINK_UNIT = 1_024_000.0  # Measured bytes of payload; documented as MiB
-
 WHOLE = -1
 
 
@@ -85,28 +82,6 @@ class GpmCounters(NamedTuple):
     of: tuple[int, int]  # GPU index, and GPU instance ID or WHOLE
     at: float
     totals: dict[str, float]
-
-
-class GpmMetric(NamedTuple):
-    """A metric: the sum of the mean rates of counters, with a factor and a unit."""
-
-    counters: Sequence[str]
-    factor: float
-    unit: float = 1.0
-
-
-METRICS = {
-    1: GpmMetric(["activity"], 100.0),
-    2: GpmMetric(["sm"], 100.0),
-    3: GpmMetric(["occupancy"], 100.0),
-    5: GpmMetric(["tensor"], 100.0),
-    10: GpmMetric(["dram"], 100.0),
-    20: GpmMetric(["pcie_tx"], PCIE_OVERHEAD, PCIE_UNIT),
-    21: GpmMetric(["pcie_rx"], PCIE_OVERHEAD, PCIE_UNIT),
-    60: GpmMetric([f"rx{link}" for link in range(MOST_LINKS)], 1.0, NVLINK_UNIT),
-    61: GpmMetric([f"tx{link}" for link in range(MOST_LINKS)], 1.0, NVLINK_UNIT),
-}
-"""Metrics by ID. Other IDs are refused."""
 
 
 def _alloc(nvml: Any) -> Any:
@@ -152,9 +127,11 @@ def _metrics(nvml: Any, question: Any) -> Any:
     rates = _rates(older, newer)
     for slot in question.metrics[: question.numMetrics]:
         slot.nvmlReturn, slot.value = driver.NOT_SUPPORTED, 0.0
-        if metric := METRICS.get(slot.metricId):
-            total = sum(rates.get(name, 0.0) for name in metric.counters)
-            slot.nvmlReturn, slot.value = driver.ANSWERED, total * metric.factor / metric.unit
+        if row := NVML.gpm.get(str(slot.metricId)):
+            links = range(MOST_LINKS) if row.summed else ("",)
+            total = sum(rates.get(f"{row.counts}{link}", 0.0) for link in links)
+            factor = PCIE_OVERHEAD if row.pcie else row.factor
+            slot.nvmlReturn, slot.value = driver.ANSWERED, total * factor / row.unit
     return question
 
 
