@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from agent.metrics import beside
 from agent.model import Absent, Reason
 
 DEVICE = "/dev/kmsg"
@@ -151,28 +152,8 @@ def _descriptor() -> int:
     return os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
-XID_LINE = re.compile(
-    rf"NVRM: Xid \((?:PCI:)?({ADDRESS})(?: [A-Z][A-Z-]*:\d+)*\): (\d{{1,4}})(?!\d),? ?(.*)",
-    re.DOTALL,
-)
-SWITCH = re.compile(
-    rf"(nvidia-nvswitch\d{{1,2}}): SXid \(PCI:({ADDRESS})\): (\d{{1,6}}), "
-    r"(Fatal|Non-fatal)(?:,.*)?",
-    re.DOTALL | re.IGNORECASE,
-)
-FALLEN = re.compile(
-    rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?({ADDRESS})\b.{{0,150}}\bfallen off the bus.*",
-    re.DOTALL,
-)
-"""Matches a message without an XID, about a GPU that is missing when the driver loads (issue 155 of
-NVIDIA/NVSentinel). For a GPU in use, the driver logs this message and an XID."""
-
+PATTERNS = {name: re.compile(pattern) for name, pattern in beside(__file__).items()}
 LOST_XID = 79
-NVLINK5 = re.compile(
-    r"\b(\w{1,64})\s+(Fatal|Nonfatal)\s+XC\d+\s+i(\d+)\s+Link\s+-?\d+\s+"
-    r"\((0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})"
-)
 
 LINE_LETTERS = 1000  # Maximum number of characters parsed per line; driver messages are shorter
 
@@ -203,16 +184,16 @@ def parsed(text: str) -> KernelXid | SwitchError | None:
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LINE_LETTERS]
-    if found := XID_LINE.fullmatch(text):
+    if found := PATTERNS["xid"].fullmatch(text):
         pci, code, rest = found.groups()
-        if (link := NVLINK5.search(rest)) is None:
+        if (link := PATTERNS["nvlink5"].search(rest)) is None:
             return KernelXid(pci, int(code))
         unit, severity, injected, *words = link.groups()
         if int(injected):
             return None
         first, status = (int(word, 16) for word in words)
         return KernelXid(pci, int(code), unit, severity == "Fatal", first, status)
-    if found := SWITCH.fullmatch(text):
+    if found := PATTERNS["switch"].fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
-    found = FALLEN.fullmatch(text)
+    found = PATTERNS["fallen"].fullmatch(text)
     return KernelXid(found[1], LOST_XID, way="fallen") if found else None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from agent.bounds import MOST_NAMES
 from agent.hardware.files import FileTree, names_in, text_or_nothing, whole
 from agent.jobs.identity import JobLabels, printable
+from agent.metrics import beside
 from agent.model import Absent, Reason
 
 PodDevices = tuple[str, str, str, Sequence[tuple[str, str]]]
@@ -62,23 +63,11 @@ class Devices(NamedTuple):
         raise unknown("the device id", device)
 
 
-FORMS = tuple(
-    (re.compile(pattern), table)
-    for pattern, table in (
-        (r"((?:GPU|MIG)-.+)", "uuids"),
-        (r"MIG-(GPU-[^/]+)/\d+/\d+", "uuids"),  # drivers before 470
-        (r"(GPU-.+?)(?:-_)?-\d+", "uuids"),  # share, from plugins that divide memory
-        (r"nvidia(\d+)(?:/(?:gi|vgpu)\d+)*", "minors"),  # GKE: whole GPU, MIG, or time-sharing
-        (r"gpu-(\d+)(?:-mig-.+)?", "minors"),  # dynamic resource allocation
-        (r"(\d+)(?::\d+)?", "indices"),  # NVML index, with or without a MIG device index
-    )
-)
+_TABLE = beside(__file__)
+FORMS = tuple((re.compile(pattern), table) for pattern, table in _TABLE["forms"])
 """Patterns of device IDs, and the table in `Devices` that contains each kind of ID."""
 
-GPU_RESOURCE = re.compile(r"(?!(?:gpu\.)?(?:amd|intel)\.com).*[/.](?:[vp]?gpu\b.*|vcuda.*|mig-.*)")
-GPU_IDS = ("GPU-", "MIG-", "nvidia")
-"""Resource names of NVIDIA GPUs, because other devices have similar IDs, and prefixes of GPU IDs
-that are accepted with any resource name, because plugins may rename their resources."""
+GPU_RESOURCE, GPU_IDS = re.compile(_TABLE["resource"]), tuple(_TABLE["prefixes"])
 
 
 def unknown(what: str, text: str) -> Absent:

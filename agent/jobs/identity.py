@@ -37,19 +37,9 @@ class Ancestor(NamedTuple):
     uid: int | None
 
 
-SIZES = (
-    ("WORLD_SIZE", "LOCAL_WORLD_SIZE"),
-    ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
-    ("SLURM_STEP_NUM_NODES", ""),
-    ("SLURM_NNODES", ""),
-)
-"""Variables with the number of hosts of a job. The number is the value of the first variable,
-divided by the value of the second variable if there is one."""
-
-
 def hosts(environment: Mapping[str, str]) -> int | None:
     """Return the number of hosts of a job from the environment of a process, or None if unknown."""
-    for name, part in SIZES:
+    for name, part in _TABLE["hosts_of_job"].items():
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
             return max(1, -(-every // local))
@@ -58,8 +48,7 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 def rank(environment: Mapping[str, str]) -> int | None:
     """Return the rank of a process in its job from its environment, or None if unknown."""
-    names = "RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"
-    known = (whole(environment.get(name, ""), 9) for name in names)
+    known = (whole(environment.get(name, ""), 9) for name in _TABLE["rank"])
     return next((number for number in known if number is not None), None)
 
 
