@@ -64,6 +64,9 @@ class Fleet:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
