@@ -45,17 +45,15 @@ SCALE = next(scale for least, scale in ((0.5, 1 / 30), (0.08, 1 / 15), (0, 1 / 6
 """By which every range and `for` of the rules is shorter than users have them: nothing else is. On
 a busy machine, seven agents do not answer within a second."""
 
-SPEED = 2.0
-"""Of the simulated machines' clock: what is read every minute is read every half minute."""
-
 SCRAPE = 30 * SCALE  # s: a quarter of the shortest range, `silent_for`
 EVALUATED = f"{SCRAPE:g}s"
 """The shortest interval of a group of rules: half a minute of the users'."""
 
 PROCESSES = 6
 
-HELD_AFTER = 60 * SCALE * SPEED
-"""Seconds of the machines' clock: what `held_after` is to the windows that users have."""
+HELD_AFTER = 120 * SCALE
+"""Seconds of the machines' clock: twice what `held_after` is to the windows that users
+have, for two ticks are few."""
 
 LEAST = 1200 * SCALE
 """Seconds that each scenario plays at least: an alert that must not come has its time too."""
@@ -110,14 +108,14 @@ def texts(
 
 
 @contextmanager
-def fleets(speed: float, machines: Mapping[str, str]) -> Iterator[dict[str, Fleet]]:
+def fleets(machines: Mapping[str, str]) -> Iterator[dict[str, Fleet]]:
     """The machines, spread over a few processes; who hosts which."""
     names = list(machines)
     with ExitStack() as stack:
         hosts: dict[str, Any] = {}
         for number in range(min(PROCESSES, len(names))):
             part = {name: machines[name] for name in names[number::PROCESSES]}
-            fleet = stack.enter_context(Fleet(speed, part, HELD_AFTER, HELD_AFTER / 60))
+            fleet = stack.enter_context(Fleet(1.0, part, HELD_AFTER, HELD_AFTER / 60))
             hosts |= dict.fromkeys(part, fleet)
         yield hosts
 
@@ -159,9 +157,9 @@ def played(folder: Path, scenarios: Mapping[str, Scenario]) -> Iterator[Scenario
     with ExitStack() as stack:
         inbox = stack.enter_context(webhook())
         smtp = stack.enter_context(mailbox(inbox))
-        hosts = stack.enter_context(fleets(SPEED, machines))
+        hosts = stack.enter_context(fleets(machines))
         lone = choose(FREE).agent
-        flags = ("--simulate", f"{STATION}:ecc", "--simulate-speed", f"{SPEED:g}")
+        flags = ("--simulate", f"{STATION}:ecc")
         victim = stack.enter_context(
             started(programs.agent_program(lone, flags), folder / f"{KILLED}.log")
         )
