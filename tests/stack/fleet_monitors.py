@@ -120,7 +120,7 @@ class Monitors:
         (folder / "rules").mkdir()
         (folder / "targets").mkdir()
         for name, text in rules(Settings(), SCALE).items():
-            every = "500ms" if name in JUDGED else "5s"  # the others need only load
+            every = EVERY if name in JUDGED else "1m"  # the others need only load
             rule_file = text.replace("interval: 500ms", f"interval: {every}")
             (folder / "rules" / name).write_text(rule_file)
         shown = Receivers(webhook_url=f"http://127.0.0.1:{inbox}/alerts")

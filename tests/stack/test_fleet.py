@@ -20,7 +20,7 @@ from tests.support.prometheus import wait_for
 
 pytestmark = pytest.mark.stack
 
-NODES, SYSTEM, CUT, SCALE = 12, "dgx-station-v100", 60.0, 1 / 3
+NODES, SYSTEM, CUT, SCALE = 12, "dgx-station-v100", 30.0, 1 / 3
 """Three racks, of which the last loses its power after so many seconds, and one job over six nodes;
 the rules are three times as fast."""
 
