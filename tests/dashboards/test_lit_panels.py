@@ -40,10 +40,9 @@ class Simulated:
 
 
 SHORT = {
-    *("dgx-1-p100:training", "dgx-h100:held", "dgx-1-v100:starved-disk"),
-    *("dgx-h100:starved-pcie", "dgx-h100:starved-peer", "dgx-h100:nvlink-saturated"),
-    *("dgx-h100:throttled", "dgx-h100:gpu-hot", "dgx-h100:gpu-lost", "dgx-h100:nvlink-down"),
-    *("dgx-h100:port-degraded", "dgx-h100:xid", "dgx-h100:row-remap"),
+    *("dgx-1-p100:training", "dgx-h100:held", "dgx-1-v100:starved-disk", "dgx-h100:starved-pcie"),
+    *("dgx-h100:nvlink-saturated", "dgx-h100:throttled", "dgx-h100:gpu-hot", "dgx-h100:gpu-lost"),
+    *("dgx-h100:nvlink-down", "dgx-h100:xid", "dgx-h100:row-remap"),
 }
 """Each row of a board lit once; those left out light the same panels by another cause."""
 
