@@ -11,7 +11,7 @@ and drops obsolete parts.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -28,8 +28,6 @@ from dashboards.kinds import Bars, Graph, Number, Scope
 from dashboards.promql import GIVEN, METRICS, PLACES_OF_FLEET, PLACES_OF_NODES, scoped
 from dashboards.tables import Matrix, Table
 
-SCHEMA_VERSION = 41
-TAG = "dgx-telemetry"
 COLUMNS = 24
 KINDS: dict[str, type[Graph | Number | Bars | Table | Matrix]] = {
     "graph": Graph,
@@ -83,29 +81,18 @@ def text_of(name: str, runbook: str) -> str:
             panels.append(firing_alerts(runbook, row.firing_alerts, alerts, row.rank, row.height))
         rows.append((row, panels))
     marked = {"datasource": DATASOURCE, "expr": scoped("ALERTS", places=places), "iconColor": BAD}
+    variables = map(_variable, found.variables)
     made = core.Dashboard(
         title=found.title,
         uid=f"dgx-{name}",
         description=found.about,
-        tags=[TAG],
-        editable=True,
-        graphTooltip=core.GRAPH_TOOLTIP_MODE_SHARED_CROSSHAIR,
-        refresh="30s",
         time=core.Time("now-1h", "now"),
-        timezone="browser",
-        schemaVersion=SCHEMA_VERSION,
         panels=_placed(rows),
-        templating=core.Templating(
-            [_kept(SOURCE, LOOKS["of_variable"]), *map(_template, found.variables)]
-        ),
+        templating=core.Templating([LOOKS["datasource"], *variables]),
         annotations=core.Annotations([LOOKS["annotation"] | marked]),
-        links=[
-            core.DashboardLink(
-                title="DGX boards", tags=[TAG], asDropdown=True, includeVars=True, keepTime=True
-            )
-        ],
-    )
-    kept = _kept(made.to_json_data(), LOOKS["of_board"])
+        **LOOKS["board"],
+    ).to_json_data()
+    kept = {key: value for key, value in made.items() if key in LOOKS["of_board"]}
     raw = json.loads(json.dumps(kept, default=lambda value: value.to_json_data()))
     return json.dumps(_without_nulls(raw), indent=2, sort_keys=True) + "\n"
 
@@ -126,10 +113,6 @@ def _text(asked: Json) -> Json:
     content = asked.get("content") or (PAGES / f"{title}.md").read_text(encoding="utf-8")
     shown = {"mode": "markdown", "content": content}
     return {"type": "text", "title": title, "gridPos": size, "options": shown}
-
-
-def _kept(made: Mapping[str, Any], keys: Collection[str]) -> Json:
-    return {key: value for key, value in made.items() if key in keys}
 
 
 def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
@@ -159,26 +142,12 @@ def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
     return out
 
 
-SOURCE = core.Template(
-    name="datasource", label="Data source", type="datasource", query="prometheus"
-).to_json_data()
-
-
-def _template(name: str) -> Json:
-    """Return a variable of looks.toml. Its values are refreshed when the time range changes,
-    because nodes come and go. Without an All option, the first value is selected initially."""
-    variable = LOOKS["variables"][name]
-    made = core.Template(
-        **variable,
-        dataSource=DATASOURCE,
-        multi=True,
-        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
-        sort=core.SORT_NUMERIC_ASC if name == "gpu" else core.SORT_ALPHA_ASC,
-    ).to_json_data()
-    kept = {**_kept(made, LOOKS["of_variable"]), "definition": variable["query"]}
-    if not variable["includeAll"]:
-        return kept
-    return {**kept, "current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+def _variable(name: str) -> Json:
+    """Return a variable. Without an All option, the first value is selected initially."""
+    variable: Json = LOOKS["variable"] | LOOKS["variables"][name]
+    given = {"datasource": DATASOURCE, "definition": variable["query"]}
+    everything = {"current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
+    return variable | given | (everything if variable["includeAll"] else {})
 
 
 def _without_nulls(value: Any) -> Any:
