@@ -9,12 +9,11 @@ from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
-from agent.simulator.driver import refuse
+from agent.simulator.driver import CallRow, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import AMPERE, address
 
 ALL_ONES = 0xFFFFFFFF
-CHASSIS_SERIAL = b"1820000000001"  # In the format that nvidia-smi reports on a GB200 tray
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 """Meter names, indexed by `nvmlNvLinkErrorCounter_t`."""
@@ -29,34 +28,6 @@ def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
     known: tuple[int | None, ...] = astuple(gpu.model.thresholds)
     limit = known[threshold] if threshold < len(known) else None
     return refuse(driver.NOT_SUPPORTED) if limit is None else limit
-
-
-def _fabric_v(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fill in the referenced structure, as the driver does."""
-    target = getattr(info, "_obj", info)
-    newest = nvml.machine.driver.numbers >= (570,)  # the first driver that supports version 3
-    if target.version not in (pynvml.nvmlGpuFabricInfo_v2, newest and pynvml.nvmlGpuFabricInfo_v3):
-        refuse(driver.VERSION_MISMATCH)
-    target.healthMask = gpu.health.fabric_mask
-    return _fabric(nvml, gpu, info)
-
-
-def _fabric(_: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fill in version 1 of the structure, which has no health mask."""
-    target = getattr(info, "_obj", info)
-    target.state, target.status = gpu.health.fabric_state, gpu.health.fabric_status
-    target.cliqueId = 0
-    return 0
-
-
-def _platform(nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fill in the referenced structure. Only rack trays have a chassis serial number."""
-    target = getattr(info, "_obj", info)
-    if target.version != pynvml.nvmlPlatformInfo_v2:
-        refuse(driver.VERSION_MISMATCH)
-    if nvml.machine.system.rack:
-        target.chassisSerialNumber = CHASSIS_SERIAL
-    return 0
 
 
 def pci_info(bus: int) -> Any:
@@ -203,9 +174,6 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         lambda _, g: round(g.model.power_limit * 1000),
     ),
     "TemperatureThreshold": _threshold,
-    "GpuFabricInfo": _fabric,
-    "GpuFabricInfoV": _fabric_v,
-    "PlatformInfo": _platform,
     "UtilizationRates": _utilisation,
     "Samples": _samples,
     "ProcessUtilization": _shares,
@@ -237,7 +205,18 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "nvmlSystemGetDriverVersion": lambda n: n.machine.driver.version,
     "nvmlSystemGetNVMLVersion": lambda n: f"12.{n.machine.driver.version}",
 }
-"""Functions with code. The other functions in nvml.toml return a GPU attribute or a constant."""
+"""Functions with code. The others in nvml.toml return, or fill in, attributes and constants."""
+
+
+def fill(row: CallRow, nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
+    """Fill in the referenced structure, as the driver does."""
+    target = getattr(info, "_obj", info)
+    known = [name for name, since in row.versions.items() if gpu.driver.numbers >= since]
+    if known and target.version not in [getattr(pynvml, name) for name in known]:
+        refuse(driver.VERSION_MISMATCH)
+    for member, gives in row.fills.items():
+        setattr(target, member, given(gives, nvml, gpu))
+    return 0
 
 
 def given(gives: Any, nvml: Any, gpu: SimulatedGpu, *_: int) -> Any:

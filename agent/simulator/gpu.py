@@ -49,6 +49,7 @@ def wire(system: SystemModel) -> list[list[SimulatedLink]]:
     return links
 
 
+CHASSIS_SERIAL = b"1820000000001"  # In the format that nvidia-smi reports on a GB200 tray
 JOINED = 3  # state of the fabric in which a GPU may use its links
 
 
@@ -179,6 +180,7 @@ class SimulatedGpu:
         self.driver = driver
         self.index = index
         self.model = system.model
+        self.chassis_serial = CHASSIS_SERIAL if system.rack else b""
         self.bus = system.buses[index]
         self.address = address(self.bus)
         self.uuid = f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{system.name}/{index}')}"

@@ -60,6 +60,8 @@ WITH_CODE: dict[str, Callable[..., Any]] = {
 ANSWERS = {
     name: partial(getters.given, row.gives)
     if row.gives is not None
+    else partial(getters.fill, row)
+    if row.fills
     else WITH_CODE[name.removeprefix("nvmlDeviceGet")]
     for name, row in CALLS.items()
 }
