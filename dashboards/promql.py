@@ -8,22 +8,19 @@ expression, the metric has the selector `{job=~"$job",instance=~"$instance",gpu=
 import re
 from collections.abc import Mapping
 
+from msgspec import convert
+
 from agent.catalogue import EXPORTED
 from agent.faults import records
-from agent.model import WHAT_LOST, Metric, counter, gauge
+from agent.metrics import Declaration, Declarations
+from agent.model import WHAT_LOST, Metric
+from dashboards.board import LOOKS
 
-FOREIGN = (
-    gauge("up", "1 if the last scrape succeeded.", "Prometheus"),
-    gauge("ALERTS", "1 for each alert.", "Prometheus", ("alertname", "alertstate", "severity")),
-    gauge("ALERTS_FOR_STATE", "When each began.", "Prometheus", ("alertname", "severity")),
-    gauge("scrape_duration_seconds", "How long the scrape took.", "Prometheus"),
-    counter("process_cpu_seconds_total", "CPU time of the agent.", "/proc/self/stat"),
-    gauge("process_resident_memory_bytes", "Memory of the agent.", "/proc/self/stat"),
-)
+FOREIGN = Declarations(convert(LOOKS["foreign"], dict[str, Declaration]))
 """Metrics that are not in the catalogue: from Prometheus, and the agent's process metrics."""
 
 RECORDED = [one for one in vars(records).values() if isinstance(one, Metric) and ":" in one.name]
-METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN)}
+METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN.values())}
 
 Definitions = Mapping[str, str]
 GIVEN: Definitions = {
