@@ -11,7 +11,7 @@ from agent.limits.paths import PathAccount, PathAccounts
 from agent.limits.resolution import Limit, PathKey
 from agent.model import GpuKey, Metric, Reading, ReadKey, Sample
 from agent.series import SampleStore
-from agent.sources import host, workload
+from agent.sources import activity, host, workload
 
 NOW = 100.0
 Labels = tuple[str, ...]
@@ -20,6 +20,10 @@ GPU = KEY.labels
 
 Figures = Mapping[tuple[Metric, Labels], float]
 Wires = Mapping[tuple[str, str, Labels, str], tuple[float, float]]
+
+QUIET = dict.fromkeys(
+    (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
+)
 
 
 def grows(metric: Metric) -> bool:

@@ -13,11 +13,7 @@ from agent.series import SampleStore
 from agent.sources import activity, process
 from agent.sources import workload as work
 from tests.agent.diagnosis.test_division import OTHERS, PEER_LABELS, job, links
-from tests.support.evidence import GPU, KEY, Figures, bandwidth, evidence, threads
-
-QUIET = dict.fromkeys(
-    (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
-)
+from tests.support.evidence import GPU, KEY, QUIET, Figures, bandwidth, evidence, threads
 
 
 def waited(cores: float, *, peer_stopped: bool) -> float:

@@ -8,15 +8,12 @@ from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import GpuHistory, RankActivity
 from agent.jobs.job import CulpritState
 from agent.model import GpuKey
-from agent.sources import activity, process
+from agent.sources import process
 from agent.sources import workload as work
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, SPINS, job, links
-from tests.support.evidence import GPU, Figures, evidence, threads
+from tests.support.evidence import GPU, QUIET, Figures, evidence, threads
 from tests.support.machines import AgentBench, simulated
 
-QUIET = dict.fromkeys(
-    (activity.ACTIVITY, activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH), 0.0
-)
 STOPPED: Figures = {(work.STOPPED, (*PEER_LABELS, "11")): 1}
 TWO_HOSTS: Figures = {(work.HOSTS, GPU): 2, (work.HOSTS, PEER_LABELS): 2}
 ONE_HOST: Figures = {(work.HOSTS, GPU): 1, (work.HOSTS, PEER_LABELS): 1}
