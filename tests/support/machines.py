@@ -16,7 +16,7 @@ from agent.config.settings import Settings
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host
 from agent.jobs.job import WatchedJobs
-from agent.model import Snapshot
+from agent.model import Absence, Metric, Snapshot
 from agent.series import SampleStore
 from agent.simulator import models
 from agent.specs.sheets import SpecConfig
@@ -60,6 +60,11 @@ class AgentBench:
     def samples(self) -> SampleStore:
         """The last tick's samples, with what observers make of them."""
         return SampleStore.of(self.agent.poller.latest)
+
+    def absent(self, metric: Metric) -> list[Absence]:
+        """The absences of a metric at the last tick."""
+        latest = self.agent.poller.latest
+        return [one for one in latest.absences(latest.at) if one.metric is metric]
 
     def scrape(self, accept: str = TEXT) -> str:
         """Return the exposition for Prometheus, without process metrics and versions of this

@@ -132,8 +132,7 @@ def test_a_gpu_that_is_lost_and_returns_goes_on_with_its_account() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(10)
     lose(bench.machine, 1)
     bench.run(12)
-    absences = bench.agent.poller.latest.absences(bench.clock.monotonic() - 1)
-    lost = [a for a in absences if a.metric is accounting.STATE]
+    lost = bench.absent(accounting.STATE)
     assert [(a.labels[0], a.reason) for a in lost] == [("1", Reason.LOST)]
     during = observed(bench, "1")
     assert during <= 10.0
@@ -186,8 +185,7 @@ def test_a_rule_that_fails_on_one_gpu_costs_the_others_nothing(
     monkeypatch.setattr(accounting, "divide_second", divide)
     bench.run(10)
     assert set(verdicts(bench)) == {"1", "2"}
-    absences = bench.agent.poller.latest.absences(bench.clock.monotonic() - 1)
-    failed = [a for a in absences if a.metric is accounting.STATE]
+    failed = bench.absent(accounting.STATE)
     assert [(a.labels[0], a.reason) for a in failed] == [("0", Reason.FAILED)]
     assert "ZeroDivisionError" in failed[0].detail
 

@@ -317,8 +317,7 @@ def test_processes_that_are_seen_to_rest_hold_it() -> None:
 def test_hidden_processes_hold_no_gpu(way: str) -> None:
     bench = bench_of(*WAYS[way])
     assert held(bench) == 0
-    absences = bench.agent.poller.latest.absences(bench.clock.monotonic())
-    why = [one.detail for one in absences if one.metric is workload.THREADS]
+    why = [one.detail for one in bench.absent(workload.THREADS)]
     assert why
     assert "hostPID" in why[0]
 
@@ -329,7 +328,6 @@ def test_memory_in_use_without_a_process_is_no_unused_gpu() -> None:
     bench.machine.nvml.nvmlDeviceGetComputeRunningProcesses = lambda *_: []
     bench.machine.nvml.nvmlDeviceGetGraphicsRunningProcesses = lambda *_: []
     bench.run(5)
-    absences = bench.agent.poller.latest.absences(bench.clock.monotonic())
-    why = [one.detail for one in absences if one.metric is process.PROCESSES]
+    why = [one.detail for one in bench.absent(process.PROCESSES)]
     assert why
     assert "hostPID" in why[0]

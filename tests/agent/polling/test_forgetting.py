@@ -94,7 +94,7 @@ def test_a_gpu_that_was_met_in_a_bad_moment_is_met_again(function: str) -> None:
     bench.machine.driver.fail(function, 999)
     bench.run(5)
     assert bench.samples.all(metric) == {}
-    assert all(a.reason is not Reason.MISSING for a in absences(bench) if a.metric is nvlink.LINKS)
+    assert Reason.MISSING not in {one.reason for one in bench.absent(nvlink.LINKS)}
     bench.machine.driver.fail(function, None)
     bench.skip(60).run(13)
     assert len(bench.samples.all(metric)) == 2
@@ -106,7 +106,7 @@ def test_fields_that_a_gpu_refused_for_a_moment_are_asked_at_the_next_turn() -> 
     bench.machine.driver.fail("nvmlDeviceGetFieldValues", 999)
     bench.run(2)
     assert not bench.samples.all(nvlink.ERRORS)
-    assert {a.reason for a in absences(bench) if a.metric is nvlink.ERRORS} == {Reason.FAILED}
+    assert {one.reason for one in bench.absent(nvlink.ERRORS)} == {Reason.FAILED}
     bench.machine.driver.fail("nvmlDeviceGetFieldValues", None)
     bench.skip(60).run(3)
     assert len(bench.samples.all(nvlink.ERRORS)) == 180
@@ -130,7 +130,7 @@ def shown(bench: AgentBench) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]
     """Series, and absences with their reasons."""
     latest = bench.agent.poller.latest
     series = {(m.name, *labels) for m, labels, _ in latest.samples(latest.at)}
-    return series, {(a.metric.name, *a.labels, a.reason) for a in absences(bench)}
+    return series, {(a.metric.name, *a.labels, a.reason) for a in latest.absences(latest.at)}
 
 
 def test_links_are_asked_once_for_all_who_read_them() -> None:
@@ -145,11 +145,6 @@ def test_links_are_asked_once_for_all_who_read_them() -> None:
     library.nvmlDeviceGetNvLinkState = state
     bench.run(1)
     assert asked == [*range(MOST_LINKS), *range(18)]  # which there are; their states
-
-
-def absences(bench: AgentBench) -> list[Absence]:
-    snapshot = bench.agent.poller.latest
-    return list(snapshot.absences(snapshot.at))
 
 
 KEY = ("network", "eth1", "", "", "receive")
@@ -172,9 +167,7 @@ def said(bench: AgentBench) -> list[str]:
 def test_a_limit_waits_for_its_device() -> None:
     bench, plugs = machine()
     bench.run(3 * REFRESH)
-    snapshot = bench.agent.poller.latest
-    absent = [a for a in snapshot.absences(snapshot.at) if a.metric is LIMIT]
-    assert [(a.labels, a.reason, a.detail) for a in absent] == [
+    assert [(a.labels, a.reason, a.detail) for a in bench.absent(LIMIT)] == [
         (KEY, Reason.MISSING, "the configuration limits a device that is not here")
     ]
     assert said(bench) == [FINDING]

@@ -18,11 +18,6 @@ def values(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
     return dict(bench.samples.all(metric))
 
 
-def reasons(bench: AgentBench, metric: Metric) -> set[Reason]:
-    snapshot = bench.agent.poller.latest
-    return {a.reason for a in snapshot.absences(snapshot.at) if a.metric is metric}
-
-
 @pytest.mark.parametrize("system", ["dgx-station-v100:training", "dgx-h100:training"])
 def test_the_hourly_probe_keeps_every_total(system: str) -> None:
     bench = simulated(system, gpus=2).run(30)
@@ -53,7 +48,7 @@ def test_gpm_that_fails_makes_pcie_absent_and_not_flat() -> None:
     bench.machine.driver.fail("nvmlGpmMetricsGet", UNKNOWN_ERROR)
     bench.run(10)
     assert values(bench, pcie.RECEIVED) == {}
-    assert reasons(bench, pcie.RECEIVED) == {Reason.FAILED}
+    assert {one.reason for one in bench.absent(pcie.RECEIVED)} == {Reason.FAILED}
 
 
 def test_gpm_that_never_works_does_not_hold_up_readiness() -> None:
@@ -78,7 +73,7 @@ def test_one_odd_link_silences_no_other() -> None:
     up = Counter(key[0] for key in values(bench, nvlink.LINK_UP))
     assert set(up.values()) == {3}
     assert set(values(bench, nvlink.LINKS).values()) == {3.0}
-    assert reasons(bench, nvlink.LINK_UP) == {Reason.FAILED}
+    assert {one.reason for one in bench.absent(nvlink.LINK_UP)} == {Reason.FAILED}
 
 
 def test_gpm_samples_are_given_back() -> None:
@@ -163,5 +158,5 @@ def test_links_without_a_known_state_are_not_called_down() -> None:
     bench.machine.driver.fail("nvmlDeviceGetNvLinkState", UNKNOWN_ERROR, 0)
     bench.skip(60).run(5)
     assert {key[0] for key in bench.samples.all(nvlink.LINKS)} == {"1", "2"}
-    absent = [a for a in bench.agent.poller.latest.absences(0.0) if a.metric is nvlink.LINKS]
+    absent = bench.absent(nvlink.LINKS)
     assert [(a.labels[0], a.reason) for a in absent] == [("0", Reason.FAILED)]

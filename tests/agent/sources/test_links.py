@@ -128,9 +128,7 @@ def test_a_registration_that_completed_with_an_error_is_a_fault() -> None:
 
 def test_a_gpu_without_a_fabric_says_so() -> None:
     bench = simulated("dgx-a100:training", gpus=2).run(2)
-    absences = bench.agent.poller.latest.absences(bench.clock.monotonic())
-    reasons = {one.reason for one in absences if one.metric is fabric.FABRIC_STATE}
-    assert reasons == {Reason.UNSUPPORTED}
+    assert {one.reason for one in bench.absent(fabric.FABRIC_STATE)} == {Reason.UNSUPPORTED}
 
 
 ROOT = "../../../devices/pci0000:00/0000:00:02.0"
@@ -170,11 +168,6 @@ def of_gpu(bench: AgentBench, metric: Metric, *labels: str) -> Any:
     return next((v for k, v in found if k[0] == FIRST and k[2:] == labels), None)
 
 
-def reasons(bench: AgentBench, metric: Metric) -> set[Reason]:
-    latest = bench.agent.poller.latest
-    return {reason for of, _, reason, _ in latest.absences(latest.at) if of is metric}
-
-
 def test_a_faulty_link_of_the_fifth_generation_recovers_and_others_do_not(tray: AgentBench) -> None:
     recovered = of_gpu(tray, nvlink.ERRORS, "1", "recovery")
     assert recovered > 100
@@ -191,7 +184,7 @@ def test_bytes_come_from_nvlink_5_where_only_that_answers(monkeypatch: pytest.Mo
     bench.run(2)
     rate = (bench.samples.value(nvlink.TRANSMITTED, *key) or 0.0) - before
     assert rate / 2 == pytest.approx(0.92 * 900e9 * 354.4 / 412.5, rel=0.01)
-    assert reasons(bench, nvlink.WIRE_TRANSMITTED) == {Reason.UNSUPPORTED}
+    assert {one.reason for one in bench.absent(nvlink.WIRE_TRANSMITTED)} == {Reason.UNSUPPORTED}
 
 
 def test_a_tray_that_starts_with_a_gpu_missing_misses_it() -> None:
@@ -204,8 +197,7 @@ def test_a_tray_that_starts_with_a_gpu_missing_misses_it() -> None:
 
 def test_a_gpu_that_shares_the_hosts_memory_says_so_and_no_other_does() -> None:
     def shown(bench: AgentBench) -> list[str]:
-        latest = bench.run(1).agent.poller.latest
-        return [why for of, _, _, why in latest.absences(latest.at) if of is memory.USED]
+        return [one.detail for one in bench.run(1).absent(memory.USED)]
 
     spark, card = simulated("dgx-spark:training"), simulated("l40s:idle")
     for call in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"):
