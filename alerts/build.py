@@ -143,7 +143,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
     An inhibiting alert must fire before the alert that it silences would be sent. Therefore, the
     hold times of rules are staggered: per-second counts and lost data (0 to 2 min), links and
     requests of the driver (3 min), lesser errors (5 min), and faults that only wait for a reset (8
-    min and longer). tests/alerts/test_inhibitions.py verifies this order.
+    min and longer). tests/alerts/test_bounds.py verifies this order.
     """
     wrong = missing(r)
     if wrong:
