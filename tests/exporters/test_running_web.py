@@ -52,7 +52,7 @@ def test_a_real_agent_serves_tls_with_passwords_and_follows_its_file(folder: Pat
         assert fetched(port, trust) == ""
         assert fetched(port, None, "alice:a") == ""
         web_file(folder, users.replace("alice", "bob"))
-        agent.line("event=web_config_failed .*tls_server_config is gone, expected it")
+        agent.line("event=needs_a_restart key=tls_server_config .*in_force=https new=http")
         web_file(folder, TLS + users.replace("alice", "bob"))
         agent.line("event=web_config_loaded")
         eventually(lambda: "dgx_gpu_power" in fetched(port, trust, "bob:a"), "the new users")
