@@ -184,7 +184,7 @@ def gpus(status: Status, width: int) -> list[str]:
 
 
 def why(status: Status, width: int) -> Iterator[str]:
-    """Yield the state, the reasons, and the recommended action for each group of GPUs."""
+    """Yield the reasons for the state of each group of GPUs, and the recommended action."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
         reason = ", ".join(group.why)
@@ -192,8 +192,7 @@ def why(status: Status, width: int) -> Iterator[str]:
         if not reason and not group.do and not own:
             continue
         yield ""
-        text = f"{group.text}; {reason}" if reason else group.text
-        yield from prose(f"{group.name}: {text}. {group.do or ''}", width)
+        yield from prose(f"{group.name}: {reason or group.text}. {group.do or ''}", width)
         for number in own:
             yield from prose(f"GPU {number}: {notes[number]}", width)
 

@@ -20,7 +20,7 @@ from agent.config.settings import Settings
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
-from agent.ranges import ranges
+from agent.ranges import gpus_named
 from agent.report.questions import NoAnswer, fetched
 from agent.stack import files, programs
 from agent.stack.child import run_all
@@ -64,7 +64,7 @@ def lines(alerts: Iterable[Alert]) -> Iterator[str]:
             alert
         )
     for (name, severity, *_), group in alike.items():
-        gpus = f"GPUs {ranges(map(_gpu, group))}; " if len(group) > 1 else ""
+        gpus = f"{gpus_named(map(_gpu, group))}; " if len(group) > 1 else ""
         yield f"{name} ({severity}) {gpus}{group[0]['annotations']['description']}"
 
 

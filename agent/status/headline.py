@@ -10,7 +10,7 @@ from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import LATE_READ_SECONDS, AlertState
 from agent.jobs.job import percent
-from agent.model import Reason, Severity, State
+from agent.model import Reason, State
 from agent.ranges import gpus_named
 from agent.status.findings import is_fault, not_good
 from agent.status.gpus import Judged, SeenTick
@@ -23,7 +23,6 @@ from agent.status.words import (
     alert_status,
     began,
     duration,
-    fires_in,
     wait,
     worst_level,
 )
@@ -90,17 +89,13 @@ def _clause(
     """Return a clause that replaces the findings of the given kinds with a more detailed text."""
     fault = by_kind()[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
-    hold = seconds(fault.hold)
-    state = AlertState.WOULD_FIRE if stood >= hold else AlertState.HOLDING
-    when = "would fire now" if stood >= hold else fires_in(hold - stood)
-    alert = own[0].alert if own else alert_status(fault.alert, Severity.CRITICAL, state, when)
     return HeadlineClause(
         level=Level.CRITICAL,
         text=capital(text),
         findings=tuple(one.id for one in own),
         since=began(facts.snapshot, stood),
         do=str(fault.do),
-        alert=alert,
+        alert=own[0].alert if own else None,  # until the next search for faults
         runbook=fault.alert.lower(),
     )
 

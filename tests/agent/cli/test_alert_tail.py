@@ -27,8 +27,8 @@ def test_gpus_alike_share_a_line_and_others_have_their_own() -> None:
     alerts = [starved(n, f"{75 + n}%") for n in (2, 0, 1, 4)]
     alerts += [starved(7, cause="CPU"), starved(0, node="dgx08")]
     assert list(lines(alerts)) == [
-        "DgxGpuStarved (warning) GPUs 0-2,4,7; GPU 0 (GPU-0) of dgx07 waited for 75% of the last "
-        "15 min. Starved by disk.",
+        "DgxGpuStarved (warning) GPUs 0-2, 4 and 7; GPU 0 (GPU-0) of dgx07 waited for 75% of the "
+        "last 15 min. Starved by disk.",
         "DgxGpuStarved (warning) GPU 0 (GPU-0) of dgx08 waited for 75% of the last 15 min. "
         "Starved by disk.",
     ]
