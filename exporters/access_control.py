@@ -17,9 +17,6 @@ from aiohttp.typedefs import Handler
 from agent.config.configuration import ConfigError
 from agent.ranges import is_loopback
 
-PASSWORD_BYTES = 72
-"""Number of bytes at the beginning of a password that bcrypt uses."""
-
 
 def require_bcrypt() -> None:
     """Raise ConfigError if bcrypt, which is required to check passwords, is not installed."""
@@ -73,7 +70,7 @@ def matches(password: str, stored: str) -> bool:
     import bcrypt
 
     try:
-        return bcrypt.checkpw(password.encode()[:PASSWORD_BYTES], stored.encode())
+        return bcrypt.checkpw(password.encode()[:72], stored.encode())  # the bytes that bcrypt uses
     except ValueError:  # bcrypt rejects the string, so it is not a valid password
         return False
 

@@ -32,9 +32,6 @@ DCGM_OFF = (
 SLICE = re.compile(r"\d+c\.")
 """Prefix of the profile name of a compute instance that is smaller than its GPU instance."""
 
-EXACT = 6
-"""Number of decimals to which values are rounded before `floor`, because 29 / 100 * 100 < 29."""
-
 Samples = dict[str, dict[tuple[str, ...], float]]
 """Values, by metric name and labels."""
 
@@ -47,7 +44,8 @@ class DcgmUnit(msgspec.Struct, frozen=True):
 
     def of(self, value: float) -> float:
         theirs = value / self.per
-        return float(floor(round(theirs, EXACT))) if self.whole else theirs
+        # Rounded before `floor`, because 29 / 100 * 100 < 29.
+        return float(floor(round(theirs, 6))) if self.whole else theirs
 
 
 class DcgmName(msgspec.Struct, frozen=True):

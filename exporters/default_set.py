@@ -14,16 +14,6 @@ from agent.limits import paths
 from agent.model import InDefault, Kind, Labels, Metric, Sample
 from exporters.settings import Families
 
-BORN_SECONDS = 30.0
-BORN_ANSWERS = 2
-ROUNDING = 1e-9
-"""Maximum value that counts as 0, because smaller values are rounding errors (1e-19 s)."""
-
-CLIENTS_COUNTED = 64
-"""Maximum number of clients for which responses with a new series are counted."""
-
-DIRECTION = "direction"
-
 
 class NewPart(NamedTuple):
     """A series that is still exported as 0, with its start (s), and the responses by client."""
@@ -77,7 +67,7 @@ class DefaultSet:
     def answered(self, client: str) -> None:
         """Count a response to the client, for every series that is still exported as 0."""
         for part in self._new.values():
-            if client in part.answers or len(part.answers) < CLIENTS_COUNTED:
+            if client in part.answers or len(part.answers) < 64:  # clients
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
@@ -89,7 +79,7 @@ class DefaultSet:
         for sample in samples:
             there.add(place := tuple(sample.labels[at] for at in own))
             if sample.labels not in kept:
-                if sample.value <= ROUNDING:
+                if sample.value <= 1e-9:  # smaller values are rounding errors (1e-19 s)
                     continue
                 at_once = (
                     metric.kind is Kind.GAUGE or place not in devices or metric.which(sample.labels)
@@ -104,8 +94,8 @@ class DefaultSet:
 
     def _is_born(self, metric: Metric, labels: Labels, now: float) -> bool:
         new = self._new.setdefault((metric.name, labels), NewPart(now, Counter()))
-        enough = any(count >= BORN_ANSWERS for count in new.answers.values())
-        if now - new.since < BORN_SECONDS or not enough:
+        enough = any(count >= 2 for count in new.answers.values())
+        if now - new.since < 30.0 or not enough:
             return False
         del self._new[metric.name, labels]
         return True
@@ -113,7 +103,7 @@ class DefaultSet:
     def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
         """Return a single series without a direction for each device whose directions have always
         had the same value, and both directions for other devices."""
-        differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index(DIRECTION)
+        differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index("direction")
         ways: dict[Labels, list[Sample]] = {}
         for sample in samples:
             ways.setdefault((*sample.labels[:place], "", *sample.labels[place + 1 :]), []).append(

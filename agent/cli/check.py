@@ -40,14 +40,6 @@ HISTORY = 1800.0
 """Seconds of kernel log history to read, equal to the window of the `DgxGpuXid` alert."""
 
 DAY = 86_400.0
-TO_SAY = 2.5
-"""Seconds before the timeout at which the check stops waiting for reads that hang."""
-
-TO_WRITE = 1.0
-"""Additional time in seconds for writing the bundle."""
-
-SHORTEST_SECONDS = 2.0
-
 DRIVERS = re.compile(
     r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
     r"\{\d+\}\[Hardware Error\]",
@@ -67,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         answer = without_answer((answer or {}).get(BROKEN, ""), arguments.timeout)
     if arguments.bundle:
         texts = answer["texts"]
-        written = in_child(lambda: {"listed": write(arguments.bundle, texts)}, TO_WRITE) or {}
+        written = in_child(lambda: {"listed": write(arguments.bundle, texts)}, 1.0) or {}
         listed = written.get("listed", "it could not be written in time")
         print(f"{arguments.bundle}: {listed}", file=sys.stderr)
     print(json.dumps(answer["document"], indent=2) if arguments.json else answer["text"])
@@ -105,7 +97,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
         look = StatusView(agent.first, runbook=f"{agent.place}/runbook.html")
         text = printable("\n".join(page(look, width)))
         return {"document": values(look.status, agent.snapshot()), "text": text, "texts": {}}
-    longest = max(SHORTEST_SECONDS, arguments.timeout - TO_SAY)
+    longest = max(2.0, arguments.timeout - 2.5)  # s; reads that hang must not use up the timeout
     hardware, last, status = first_look(arguments, settings, HISTORY, longest)
     text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}".lstrip())))
     texts = bundled(hardware, last, status, text) if arguments.bundle else {}

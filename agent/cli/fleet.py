@@ -20,9 +20,6 @@ from agent.simulator.fleet import plan
 from exporters.fleet import FleetPages
 from exporters.server import MOST_CONNECTIONS, serve
 
-POWER_CUT = 300.0
-"""Seconds until the last rack loses power."""
-
 
 async def run_fleet(given: argparse.Namespace) -> None:
     """Serve a fleet until a stop signal. All agents use the same settings. Raise BadInput if the
@@ -64,7 +61,7 @@ def _given() -> argparse.Namespace:
     parser.add_argument("system")
     parser.add_argument("address")
     parser.add_argument("speed", type=float)
-    parser.add_argument("cut", type=float, nargs="?", default=POWER_CUT)
+    parser.add_argument("cut", type=float, nargs="?", default=300.0)  # s
     parser.add_argument("--config", type=Path)
     return parser.parse_args()
 

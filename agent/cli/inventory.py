@@ -37,14 +37,9 @@ from exporters.server import serve
 from exporters.settings import parse_listen
 from exporters.web_file import WebFile
 
-READABLE = 0o644
-"""File mode that allows Prometheus, which runs as a different user, to read the file."""
-
 BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
 HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*\])+", re.ASCII)
 EXPECTED = f"names of hosts such as dgx[001-124], separated by commas, fewer than {MOST_NAMES} each"
-
-AGENT_PORT = 9935
 
 Name = Annotated[str, Meta(pattern=r"\S", description="a name")]
 Hosts = Annotated[str, Meta(pattern=r"\S", description="names of hosts such as dgx[001-124]")]
@@ -56,8 +51,6 @@ slurm_protocol_defs.c)."""
 
 DRAINED = {"DRAIN", "FAIL", "MAINTENANCE", "POWER_DRAIN", "REBOOT_ISSUED"}
 """States in which an administrator has taken a node out of service."""
-
-LONGEST_REASON = 120
 
 Document = list[dict[str, Any]]
 
@@ -81,7 +74,7 @@ class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
     racks and drained nodes."""
 
     cluster: str = ""
-    port: Port = AGENT_PORT
+    port: Port = 9935
     hosts: str = ""
     slurm: bool = False
     rack: tuple[RackTable, ...] = ()
@@ -149,7 +142,7 @@ def slurm_nodes(listing: Iterable[SlurmNode]) -> Iterator[FleetNode]:
         drained = not DRAINED.isdisjoint(node.state)
         reason = ((node.reason or "").strip() or "no reason given") if drained else ""
         address = node.address or node.name
-        yield FleetNode(node.name, address, drained=printable(reason)[:LONGEST_REASON])
+        yield FleetNode(node.name, address, drained=printable(reason)[:120])
 
 
 def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
@@ -198,7 +191,7 @@ def put(found: Document, path: Path | None) -> None:
     if path is None:
         print(text, end="", flush=True)
     elif not (check_target(path) and path.read_bytes() == text.encode()):
-        atomic_write(path, text.encode(), READABLE)
+        atomic_write(path, text.encode(), 0o644)  # Prometheus runs as another user
         drained = sum("drained" in one["labels"] for one in found)
         print(f"{path}: {len(found)} targets, {drained} of them drained", flush=True)
 

@@ -87,23 +87,15 @@ FIRST_READINGS_SECONDS = 30.0
 """Time limit in seconds for the first readings, because the driver starts slowly if persistence
 mode is disabled."""
 
-
-FURTHER_TICKS = 9
-"""Number of additional ticks while a GPU is starved for an unknown cause. A new state is shown only
-after it has had the largest share of time for three seconds."""
-
 UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
 """Verdict if process rates are not yet available, because they require two readings."""
-
-SETTLED_SECONDS = 30.0
-"""Seconds by which a simulated machine advances before the first reading, to begin its scenario."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
     """Advance the clock of a simulated machine, so that its scenario has begun, and return the
     hardware. Real hardware is returned unchanged."""
     if hardware.simulated:
-        clock.skip(SETTLED_SECONDS)
+        clock.skip(30.0)  # s
     return hardware
 
 
@@ -122,7 +114,7 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
     await poller.tick()
-    for _ in range(FURTHER_TICKS):
+    for _ in range(9):  # a new state is shown once it has had the largest share for three seconds
         if (
             not any(v.pair == UNEXPLAINED for v in poller.latest.verdicts.values())
             or watch.took >= longest

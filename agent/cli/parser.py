@@ -14,8 +14,6 @@ from agent import __version__
 from agent.cli.doctor import SHORTEST_TIMEOUT
 from agent.errors import BadInput, printable
 
-USAGE_ERROR = 2
-
 
 class UsageError(BadInput):
     """Raised for an invalid command line."""
@@ -149,7 +147,7 @@ def run_command(arguments: Sequence[str]) -> int:
     except BadInput as error:
         sentence = printable(str(error)).replace("\n", " ")
         print(f"dgx-telemetry: {sentence}", file=sys.stderr)
-        return USAGE_ERROR
+        return 2
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # the reader has closed the pipe

@@ -47,9 +47,6 @@ from agent.report.questions import (
 )
 from exporters.settings import HttpConfig
 
-MUCH_UNKNOWN = 0.01
-"""Minimum share of unknown GPU time that is mentioned in a report."""
-
 MANY_LACK, MOST_NODES = 0.05, 5
 """Minimum share of its time that a node named in the report lacks, and how many are named."""
 
@@ -275,7 +272,7 @@ def _notes(report: Report, titles: Container[str], rows: Iterable[Sequence[str]]
         yield f"Energy of the GPUs: {amount(kwh / KWH)} kWh."
     yield cost_line(report.rows, report.price)
     unknown = 0.0 if report.covered is None else 1 - report.covered
-    if unknown < MUCH_UNKNOWN:
+    if unknown < 0.01:
         return
     lacking = sorted(
         (part - whole, f"{name} {report.hours(part)} of {report.hours(whole)}")

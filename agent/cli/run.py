@@ -38,15 +38,6 @@ from exporters.server import Server, serve
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
 from exporters.web_file import WebFile
 
-SETTLED_TICK = 10
-"""Tick by which every read with the default interval has run."""
-
-MOST_EARLY = 1000
-"""Maximum number of log records to buffer until logging is configured."""
-
-YOUNG_OBJECTS = 5_000
-"""Number of new objects after which the youngest generation is collected."""
-
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread yields the GIL to a waiting thread. Each tick reads hundreds of
 files and driver values, and after each read, the thread must wait for the GIL while other threads
@@ -104,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(arguments: argparse.Namespace) -> bool:
     """Serve until a signal or a restart request. Return whether to restart this program."""
     sys.setswitchinterval(SWITCH_INTERVAL)
-    early = MemoryHandler(MOST_EARLY, flushOnClose=False)  # until logging is configured
+    early = MemoryHandler(1000, flushOnClose=False)  # until logging is configured
     logging.getLogger().addHandler(early)
     settings = settings_of(arguments)
     speed = getattr(arguments, "simulate_speed", 1.0)
@@ -156,7 +147,7 @@ async def _serve(
         feed,
         hours,
         DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
-        lambda snapshot: freeze_gc() if snapshot.tick == SETTLED_TICK else None,
+        lambda snapshot: freeze_gc() if snapshot.tick == 10 else None,  # all reads have run
     ]
     freeze_gc()
     server = await _listen(agent, web, board, feed, hours.document)
@@ -242,5 +233,5 @@ def freeze_gc() -> None:
     several collections, which took 1 ms with eight GPUs."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
+    gc.set_threshold(5_000)  # new objects
     gc.enable()

@@ -28,9 +28,6 @@ from agent.stack.files import data_folder
 from agent.stack.programs import LOOPBACK, USUAL_PORTS, FreePorts, StackProgram, choose
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
-EVERY = 2.0
-"""Polling interval in seconds."""
-
 Alert = Mapping[str, Any]
 
 
@@ -46,7 +43,7 @@ async def tail_alerts(port: int) -> None:
             for line in lines(before[one] for one in before.keys() - now.keys()):
                 say(f"over: {line}")
             before = now
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(2.0)
 
 
 def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:

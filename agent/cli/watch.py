@@ -33,11 +33,6 @@ from agent.polling.intervals import TICK
 from agent.report.questions import NoAnswer
 from agent.status.model import GpuStatus, Level
 
-RETRY_SECONDS = 2.0
-"""Seconds to wait before reconnecting to an agent that stopped responding."""
-
-FIRST_WORDS = "Reading this machine for the first time."
-
 ENDING = signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 """Signals that are handled like the q key, so that the terminal is restored before the exit."""
 
@@ -171,7 +166,7 @@ def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) 
             except Exception as error:  # an invalid response may be temporary
                 why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
                 loop.call_soon_threadsafe(shown.put, None, why)
-            time.sleep(RETRY_SECONDS)
+            time.sleep(2.0)  # s until it asks again
 
 
 async def _read_here(
@@ -181,7 +176,7 @@ async def _read_here(
     hardware = settled(hardware_of(arguments, clock), clock)
     agent = Agent(settings, hardware, clock)
     board = board_of(agent, hardware)
-    shown.put(None, FIRST_WORDS)
+    shown.put(None, "Reading this machine for the first time.")
     agent.start()
     await first_snapshot(agent)
     while True:

@@ -10,14 +10,6 @@ from agent.model import Figure, Finding, GpuKey
 from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, kernel_log, pcie
 
-LOW_CLOCK = 0.3
-"""Fraction of the maximum SM clock below which a GPU counts as idle. Thermal and power throttling
-do not reduce clocks to such low values."""
-
-AT_ONCE = 1.0
-"""Maximum age in seconds of a generation reading at the time of the load. An older reading may have
-been taken while the GPU was idle."""
-
 
 def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield links below their maximum generation, but only under load, because an idle link may
@@ -29,7 +21,8 @@ def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
         if now is None or now.value >= most:
             continue
         since = _under_load(samples, GpuKey(int(labels[0]), labels[1]), least, most - now.value)
-        if since is not None and now.at >= since - AT_ONCE:
+        # An older reading may have been taken while the GPU was idle.
+        if since is not None and now.at >= since - 1.0:
             figures = (Figure("generation", now.value, most, "count"),)
             yield Seen(GpuKey(int(labels[0]), labels[1]), figures=figures)
 
@@ -39,7 +32,8 @@ def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float)
     if the GPU is idle or its load is unknown."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
-    low = clock is not None and most is not None and clock < LOW_CLOCK * most
+    # Thermal and power throttling do not reduce clocks as far.
+    low = clock is not None and most is not None and clock < 0.3 * most
     if low or samples.value(gpu.UTILIZATION, *key.labels) == 0:
         return None  # the job has ended but is still part of means; clock and link slow down
     active = samples.point(activity.ACTIVITY, *key.labels)

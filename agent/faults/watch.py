@@ -9,7 +9,7 @@ from functools import lru_cache
 from agent.config.settings import Configuration
 from agent.diagnosis.advice import severity
 from agent.faults.declarations import declared
-from agent.faults.findings import Search, by_kind
+from agent.faults.findings import WORST_FIRST, Search, by_kind
 from agent.faults.hiding import OF_FINDINGS, Inhibition, alert_labels, hides, inhibitions
 from agent.faults.model import NEVER, Fault, function
 from agent.faults.monitoring import NVML
@@ -32,9 +32,6 @@ REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 
 EVENTS = frozenset({"xid", "link_errors"})
 """Kinds of faults whose counter still shows past events."""
-
-OF_LATE = 900.0
-"""Seconds for which a fault of a kind in EVENTS remains active after its last event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Fault kinds for late or failed reads. A single late read resolves on its own."""
@@ -201,7 +198,7 @@ class FaultWatch:
         hold, alert = self._alert(fault, finding, stood)
         early = stood < LATE_READ_SECONDS and alert is AlertState.HOLDING
         late = self.waits and finding.kind in READS and early
-        over = finding.kind in EVENTS and at - standing.changed > OF_LATE
+        over = finding.kind in EVENTS and at - standing.changed > 900.0  # s after the last event
         since = standing.event.since
         return ActiveFault(id_of(finding), fault, finding, since, alert, hold, None, over, late)
 
@@ -243,9 +240,6 @@ def _early(one: _Standing) -> bool:
     return finding is not None and finding.kind in READS and lasted < BRIDGED
 
 
-ORDER = list(Severity)[::-1]
-
-
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
     """Return the sort key of a fault. Current faults come first, then the most serious faults, then
     faults that put results in doubt, and faults that can wait come last."""
@@ -253,7 +247,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
     kinds = list(by_kind())
     return (
         one.over,
-        ORDER.index(one.severity),
+        WORST_FIRST.index(one.severity),
         not one.in_doubt,
         one.fault.can_wait,
         kinds.index(finding.kind),

@@ -34,12 +34,6 @@ HARDWARE = ("cluster", "node")
 
 HOUR, KWH = 3600.0, 3.6e6
 NO_JOB = State.IDLE, Cause.NONE
-MOST_CAUSES = 4
-"""Maximum number of causes of lost time in the summary. Other causes are summed."""
-
-LEAST_SHARE = 0.01
-"""Minimum share of all GPU-hours for a row whose lost time is mentioned in the summary."""
-
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
 MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
 
@@ -186,7 +180,7 @@ def summary(report: Report) -> Iterator[str]:
         pairs.update({pair: part for pair, part in row.seconds.items() if pair[0] in LOST_STATES})
     lost, held = pairs.total(), sum(row.of(State.HELD) for row in rows)
     if lost:
-        causes = pairs.most_common(MOST_CAUSES)
+        causes = pairs.most_common(4)
         parts = [f"{words(pair)} {report.priced(rows, {pair}, '')}" for pair, _ in causes]
         if smaller := pairs.keys() - {pair for pair, _ in causes}:
             parts.append(f"other causes {report.priced(rows, smaller, '')}")
@@ -209,7 +203,7 @@ def summary(report: Report) -> Iterator[str]:
         most = f"most by {report.by} {most_held.name}: {report.hours(most_held.of(State.HELD))}"
         hours = report.priced(rows, {p for p in pairs if p[0] is State.HELD})
         yield f"Next to reclaim: {hours} of the lost, held without work; {most}."
-    much = [row for row in rows if row.total >= LEAST_SHARE * all_of]
+    much = [row for row in rows if row.total >= 0.01 * all_of]
     by_share = max(much, key=lambda row: row.lost / row.total, default=None)
     if by_share and by_share.lost and by_share is not rows[0]:
         hours = f"{report.hours(by_share.lost)} of its {report.hours(by_share.total)} GPU-hours"

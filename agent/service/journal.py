@@ -80,7 +80,6 @@ def start_logging(config: LogConfig) -> None:
 TIMEOUT = 0.1
 """Maximum seconds to wait for space in the queue of the service manager's socket."""
 
-MICROSECONDS = 1e-6
 READY = "READY=1"
 STOPPING = "STOPPING=1"
 WATCHDOG = "WATCHDOG=1"
@@ -106,7 +105,7 @@ class NotifySocket:
         ID of another process."""
         text = environment.get("WATCHDOG_USEC", "")
         mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
-        seconds = int(text) * MICROSECONDS if mine and text.isdecimal() else 0.0
+        seconds = int(text) / 1e6 if mine and text.isdecimal() else 0.0
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:

@@ -62,9 +62,6 @@ def boards(folder: Path) -> str:
     return _filled("boards", folder=json.dumps(str(folder)))
 
 
-LOCK = "lock"
-
-
 @contextmanager
 def data_folder(wanted: Path | None) -> Iterator[Path]:
     """Yield `wanted`, which is kept on exit, or a temporary directory if `wanted` is None. Raise
@@ -79,7 +76,7 @@ def data_folder(wanted: Path | None) -> Iterator[Path]:
         return
     try:
         wanted.mkdir(parents=True, exist_ok=True)
-        with (wanted / LOCK).open("w") as lock:
+        with (wanted / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield wanted.resolve()
     except BlockingIOError as error:

@@ -54,8 +54,6 @@ BINARY_FOLDERS = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/
 """Directories in which binaries are searched after PATH: this virtual environment, and common
 directories for server programs."""
 
-GRAFANA_HOMES = (Path("/usr/share/grafana"), Path("/opt/grafana"))
-
 
 @dataclass(frozen=True, slots=True)
 class StackProgram:
@@ -136,7 +134,7 @@ def grafana_program(port: int, folder: Path) -> StackProgram:
     """Return the Grafana program, which stores its files in `folder`. Any local user has read
     access without logging in."""
     server = binary("grafana")
-    homes = (Path(server).resolve().parents[1], *GRAFANA_HOMES)
+    homes = (Path(server).resolve().parents[1], Path("/usr/share/grafana"), Path("/opt/grafana"))
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
     data = folder / "grafana"
     environment = {

@@ -39,15 +39,6 @@ from agent.status.paths import Ways, path_kinds, path_rows, path_statuses
 from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
-MOST_ENDED = 5
-"""Maximum number of ended jobs in the status. All ended jobs are in `/api/v1/jobs`."""
-
-SEEN = 0.05
-"""Minimum share of GPU time outside the main state for which the status shows all states."""
-
-LEAST = 0.005
-"""Minimum share of GPU time for which the list of states includes a state."""
-
 SOUND = "All expected hardware is present, and no link is known to be slow."
 
 
@@ -128,7 +119,7 @@ class StatusBoard:
             divided=None if silent else _divided(seen.gpus),
             jobs=running,
             unnamed=None if not running or any(job.user for job in running) else NO_USER,
-            ended=tuple(ended_job(one, jobs.ended) for one in jobs.ended[:MOST_ENDED]),
+            ended=tuple(ended_job(one, jobs.ended) for one in jobs.ended[:5]),
             paths=paths,
             path_rows=path_rows(paths, samples, ailing),
             path_kinds=path_kinds(paths, rates, ailing),
@@ -233,11 +224,11 @@ def _divided(gpus: Sequence[Judged]) -> str | None:
         for pair, part in verdict.shares.items():
             sums[pair] = sums.get(pair, 0.0) + part
     whole = sum(sums.values())
-    if not whole or max(sums.values()) > (1 - SEEN) * whole:
+    if not whole or max(sums.values()) > 0.95 * whole:  # almost all of the time
         return None
     named = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(
         f"{SUMMARIES[pair]} {percent(part / whole)}"
         for pair, part in named
-        if part >= LEAST * whole
+        if part >= 0.005 * whole
     )

@@ -13,11 +13,6 @@ from agent.status.jobs import receipt_level, title
 from agent.status.model import EventStatus, Level
 from agent.status.words import LEVEL, began, duration, finding_text, moment
 
-ALIKE = 30.0
-"""Maximum difference in seconds between the starts, and the ends, of an event on several GPUs."""
-
-MOST = 200
-
 
 def event_statuses(
     events: Sequence[FaultEvent], jobs: WatchedJobs, snapshot: Snapshot, *, silent: bool
@@ -36,7 +31,7 @@ def event_statuses(
     receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
     shown += [job_event(receipt, silent=silent) for receipt in receipts]
     newest = sorted(shown, key=lambda one: one.since.timestamp() if one.since else 0.0)
-    return tuple(newest[::-1][:MOST])
+    return tuple(newest[::-1][:200])
 
 
 def _text(event: FaultEvent) -> str:
@@ -50,7 +45,7 @@ def _text(event: FaultEvent) -> str:
 
 def _together(one: FaultEvent, other: FaultEvent) -> bool:
     near = all(
-        abs((a or 0.0) - (b or 0.0)) <= ALIKE
+        abs((a or 0.0) - (b or 0.0)) <= 30.0  # s
         for a, b in ((one.since, other.since), (one.until, other.until))
     )
     return near and bool(one.gpu and other.gpu) and one.severity is other.severity

@@ -12,9 +12,6 @@ from agent.status.jobs import culprit_name
 from agent.status.model import GpuGroup, Level
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
-LEADER_SECONDS = 10
-"""Length of the window in seconds if there is no history."""
-
 Members = tuple[Pair | None, list[Judged]]
 
 
@@ -94,7 +91,7 @@ def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, i
         else [verdict.shares.get(pair, 0.0) for verdict in verdicts]
     )
     window = max(gpu.window for gpu in gpus) if windowed else 0
-    return (round(fmean(shares), 4), window or LEADER_SECONDS) if shares else (None, None)
+    return (round(fmean(shares), 4), window or 10) if shares else (None, None)
 
 
 def group_text(pair: Pair | None, gpus: Sequence[Judged]) -> str:

@@ -20,14 +20,7 @@ NO_STEP = {
 
 NO_USER = "No names and users of jobs: the agent shows them with `info = true` below [job]."
 
-CHANGED = 1.05
-"""Ratio of the highest step rate of the last 15 minutes to the current one, to be shown."""
-
 KWH = 3.6e6
-MUCH = 0.25
-"""Minimum share of lost time, as in the alert, for a job to get the severity of the loss."""
-
-MOST_SHARES = 3
 LEAST, WORTH = 0.01, 0.05
 """Minimum time shares: of a state, to be mentioned, and of a saving, to be worth a sentence."""
 MOST = 0.9
@@ -71,7 +64,7 @@ def _pace(job: Job) -> str:
     if job.step:
         text = f"{1 / job.step:.3g} steps/s ({job.step:.3g} s each)"
         most = max(filter(None, job.rates), default=0.0)
-        return f"{text}; {most:.3g} before" if most * job.step >= CHANGED else text
+        return f"{text}; {most:.3g} before" if most * job.step >= 1.05 else text  # 5 % more
     if job.at_rest:
         return "steps per second: none, no work seen"
     return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps per second: not known")
@@ -128,7 +121,7 @@ def hours_text(receipt: Receipt) -> str:
         beside = " (not counted as lost)" if pair[0] is State.COMMUNICATING else ""
         text = f"{SUMMARIES[pair]} {percent(share * observed)}{beside}"
         words[pair[0] in LOST_STATES].append(text)
-    others, losses = (", ".join(named[:MOST_SHARES]) for named in words)
+    others, losses = (", ".join(named[:3]) for named in words)
     text = f"GPU-hours: {amount(receipt.gpu_seconds / 3600)}; lost "
     text += amount(lost / 3600) if lost else "none"
     text += f" ({losses.replace(' %', ' % of all', 1)})" if losses else ""
@@ -196,7 +189,7 @@ def receipt_level(receipt: Receipt) -> Level | None:
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:
             lost[known] = lost.get(known, 0.0) + part
-    grave = [LEVEL[known] for known, part in lost.items() if part > MUCH * receipt.gpu_seconds]
+    grave = [LEVEL[known] for known, part in lost.items() if part > receipt.gpu_seconds / 4]
     return worst_level([*grave, Level.GOOD])
 
 

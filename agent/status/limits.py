@@ -13,9 +13,6 @@ from agent.status.model import PathStatus
 from agent.status.paths import INWARD, PORTS, Way, port_labels, speed, works
 from agent.status.words import rate
 
-FULL_RATE = 0.99
-"""Minimum share of the rate in the spec sheet at which a link counts as running at full rate."""
-
 
 def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
     """Return rows with path, devices, direction, limit, origin, and source. Devices and directions
@@ -58,7 +55,7 @@ def link_rates(
         words = rate(now, None, key.path) if now else "rate not read"
         found[key.path][words] += works(key, samples) is not False
         if now and sheet:
-            full = now >= FULL_RATE * sheet
+            full = now >= 0.99 * sheet
             most[key.path][words] = words if full else rate(sheet, None, key.path)
     # The PCIe generation drops while a GPU is idle, so only the width can indicate a fault.
     for gpu in gpus:

@@ -46,9 +46,6 @@ PORTS = {
 MOVES = 5e6
 """Bytes per second at and above which a path without a limit counts as used."""
 
-AT_WORK = 0.1
-"""Minimum share of the limit from which the page expands a kind of path."""
-
 MANY = 16
 """Maximum number of devices in an expanded kind, because more devices would fill the page."""
 
@@ -60,8 +57,6 @@ DEAD, DOWN, UNREAD = "dead", "down", "traffic not read"
 NO_LINK = "no link, not in use"
 AILING = "at rest, with a fault"
 AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
-STILL = (DEAD, DOWN, NO_LINK, AILING, UNREAD, AT_REST)
-"""Remarks on paths without traffic, most serious first."""
 
 
 class Way(NamedTuple):
@@ -221,7 +216,8 @@ def path_rows(
     busy.sort(key=_fullest)
     alike = groupby(busy, key=lambda ways: _likeness(ways, ailing))
     rows = [_row([*same], arrays, ailing) for _, same in alike]
-    for text in filter(still.get, STILL):
+    most_serious_first = DEAD, DOWN, NO_LINK, AILING, UNREAD, AT_REST
+    for text in filter(still.get, most_serious_first):
         for (path, why), same in groupby(still[text], key=lambda w: (w[0].path, w[0].why)):
             names = tuple(ways[0].device for ways in same)
             name, told = device_ranges(names, " "), f"{text}, {why}" if why else text
@@ -325,7 +321,7 @@ def path_kinds(
         unread = f"not known: {ways[0].why}" if ways[0].why else "not known"
         most = percent(max(ratios)) if ratios else speed(max(moved), path) if moved else ""
         busy = ", nearly always busy" if full and not ratios else ""
-        at_work = max(ratios, default=0.0) >= AT_WORK or full
+        at_work = max(ratios, default=0.0) >= 0.1 or full
         devices = tuple(dict.fromkeys(way.device for way in ways))
         directions = {way.direction for way in ways}
         faults = {way.device: level for way in ways if (level := _fault(way, ailing))}

@@ -12,9 +12,6 @@ from agent.polling.gpu_state import GpuInventory
 from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
-LONG_TURN = 3.0
-"""Wall-clock seconds of an NVML worker turn after which the driver counts as unresponsive."""
-
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
@@ -41,4 +38,4 @@ def silence(snapshot: Snapshot) -> float:
     """Return the wall-clock seconds for which the driver has not responded, or 0 if it responds.
     Time for which the agent waited for a CPU is excluded."""
     turn = snapshot.turns.get("nvml", 0.0)
-    return turn if turn > LONG_TURN else 0.0
+    return turn if turn > 3.0 else 0.0  # s; shorter turns are not silence

@@ -44,9 +44,6 @@ async def _serve_index(feed: Feed, _: web.Request) -> web.Response:
 MOST_STREAMS = 32
 """Maximum number of open streams. A stream costs little, but a faulty client may open thousands."""
 
-RETRY_LINE = b"retry: 1000\n\n"
-"""SSE field with the number of milliseconds after which a browser reconnects."""
-
 STANDING = b": no tick\n\n"
 """SSE comment that keeps the connection open while there are no ticks."""
 
@@ -73,7 +70,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
     if request.method == hdrs.METH_HEAD:
         return response
     try:
-        await response.write(RETRY_LINE)
+        await response.write(b"retry: 1000\n\n")  # ms after which a browser reconnects
         feed.join(client)
         await send(feed, client, response)
     except (ConnectionError, TimeoutError):
