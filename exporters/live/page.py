@@ -26,8 +26,8 @@ HEADERS = {
 
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
     """Add the index, which is never stored, and the other files of the page."""
-    if feed is not None:
-        router.add_get("/", partial(_serve_index, feed))
+    index = STATIC / INDEX
+    router.add_get("/", partial(_serve_index, feed) if feed else partial(_serve_file, index))
     for path in STATIC.iterdir():
         router.add_get(f"/{path.name}", partial(_serve_file, path))
 
