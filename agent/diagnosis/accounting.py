@@ -48,7 +48,6 @@ from agent.sources import power
 _METRICS = declared_beside(__file__)
 STATE = _METRICS["dgx_gpu_state"]
 STATE_SECONDS = _METRICS["dgx_gpu_state_seconds_total"]
-STATE_CONFIDENCE = _METRICS["dgx_gpu_state_confidence_ratio"]
 UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
@@ -237,7 +236,7 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
         out.absences.append(unjudged)
         return
     if account.verdict is not None:
-        out.add(STATE_CONFIDENCE, account.verdict.confidence)
+        out.add(_METRICS["dgx_gpu_state_confidence_ratio"], account.verdict.confidence)
     out.samples += _states(out.labels, account.verdict.pair if account.verdict else None)
 
 

@@ -223,9 +223,8 @@ class HourlySums:
         if self._now.hour:
             kept[self._now.hour] = msgspec.json.encode(self._now)
         due = {hour: kept[hour] for hour in self._unsaved if hour in kept}
-        for hour in [hour for hour in sorted(self._past) if hour < self._now.hour][
-            : 1 - HOURS_KEPT
-        ]:
+        old = [hour for hour in sorted(self._past) if hour < self._now.hour]
+        for hour in old[: 1 - HOURS_KEPT]:
             due[hour] = None
             del self._past[hour]
         self._unsaved = set()
@@ -313,9 +312,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
 def _read(folder: Path) -> dict[int, bytes]:
     """Return the hours stored on disk, except those in malformed files."""
     found = {}
-    names = (
-        path.name.removeprefix("hour-").partition(".")[0] for path in folder.glob("hour-*.json")
-    )
+    names = (path.stem.removeprefix("hour-") for path in folder.glob("hour-*.json"))
     numbers = sorted(int(name) for name in names if name.isascii() and name.isdigit())
     past = [number for number in numbers if number <= time() // HOUR]
     for number in [*past[-HOURS_KEPT:], *numbers[len(past) :][:HOURS_KEPT]]:

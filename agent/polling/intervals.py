@@ -29,6 +29,7 @@ ENERGY = 10.0
 CHASSIS = 10.0  # the firmware of the board may be slow
 MANAGER = 30.0  # Fabric Manager of NVSwitches
 ALLOCATION = 15.0
+LINK_STATE = 5.0  # NICs, ports, and arrays
 LINKS = 60.0
 ECC = 60.0
 SMART = 600.0  # udisksd uses the same interval

@@ -23,9 +23,7 @@ LAST_TICK = _METRICS["dgx_agent_last_tick_timestamp_seconds"]
 CONFIG_OK = _METRICS["dgx_agent_config_last_reload_successful"]
 CERTIFICATE_ENDS = _METRICS["dgx_agent_tls_certificate_expiry_timestamp_seconds"]
 CLOCK_STEPS = _METRICS["dgx_agent_clock_steps_total"]
-CLOCK_STEPPED_AT = _METRICS["dgx_agent_clock_stepped_seconds"]
 PROCESSOR_WAIT = _METRICS["dgx_agent_processor_wait_seconds_total"]
-SHORT_OF_PROCESSORS = _METRICS["dgx_agent_processor_wait_per_second"]
 GPU_READ_SECONDS = _METRICS["dgx_gpu_read_seconds"]
 GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
@@ -62,10 +60,10 @@ def reading(snapshot: Snapshot, poller: Poller) -> Reading:
     steps, waits = poller.clock_steps, poller.processor_waits
     out.add(CLOCK_STEPS, steps.count)
     if steps.at is not None:
-        out.add(CLOCK_STEPPED_AT, steps.at)
+        out.add(_METRICS["dgx_agent_clock_stepped_seconds"], steps.at)
     uncounted = Absent(Reason.UNSUPPORTED, "this kernel does not count it")
     out.add(PROCESSOR_WAIT, waits.seconds if waits.counted else uncounted)
-    out.add(SHORT_OF_PROCESSORS, waits.mean)
+    out.add(_METRICS["dgx_agent_processor_wait_per_second"], waits.mean)
     return out.reading(HEALTH_KEY)
 
 

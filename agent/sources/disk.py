@@ -50,7 +50,6 @@ SET = re.compile(r"external:[^/]")
 never run."""
 
 MOST_ERRORS = 1 << 31
-ARRAY_STATE = 5.0  # Interval at which arrays are checked (s)
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
 
@@ -279,7 +278,7 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     yield Read(key, (READ_BYTES, WRITTEN_BYTES, BUSY), run, options.every, varies=True)
     for source, part, metric, done, every in (
         ("disk", "info", DISK_INFO, partial(_infos, host, options), intervals.LINKS),
-        ("disk", "arrays", MEMBERS, partial(_arrays, host, options, {}), ARRAY_STATE),
+        ("disk", "arrays", MEMBERS, partial(_arrays, host, options, {}), intervals.LINK_STATE),
         ("disk_faults", "signs", FAULT, partial(_signs, host.files), intervals.LINKS),
         ("disk_faults", "smart", FAULT, partial(_smart, host.files), intervals.SMART),
     ):

@@ -23,7 +23,6 @@ ERRORS = _METRICS["dgx_infiniband_errors_total"]
 PORT_UP = _METRICS["dgx_infiniband_link_up"]
 RATE = _METRICS["dgx_infiniband_rate_bytes_per_second"]
 
-LINK_STATE = 5.0  # Interval at which links are checked (s)
 WORD = 4  # bytes per unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
 PORT_STATES = {str(state) for state in range(8)}  # The two state files use some of these values
@@ -147,4 +146,5 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     key, metrics = ReadKey("infiniband", "counters"), (RECEIVED, TRANSMITTED, WAIT)
     yield Read(key, metrics, traffic, options.every, varies=True)
     yield Read(ReadKey("infiniband", "errors"), (ERRORS,), faults, minute)
-    yield Read(ReadKey("infiniband", "links"), (PORT_UP, RATE), ports.links, fixed(LINK_STATE))
+    links = fixed(intervals.LINK_STATE)
+    yield Read(ReadKey("infiniband", "links"), (PORT_UP, RATE), ports.links, links)

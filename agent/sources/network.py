@@ -32,7 +32,6 @@ SPEED = _METRICS["dgx_network_speed_bytes_per_second"]
 
 NET = "/sys/class/net"
 Fact = Callable[[FileTree, str], float]
-LINK_STATE = 5.0  # Interval at which links are checked (s)
 NOT_A_DEVICE = "bonding_masters"  # a control file in the directory of devices
 NIC_STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
 BYTES_PER_MEGABIT = 1e6 / 8
@@ -108,7 +107,7 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     key, run = ReadKey("network", "counters"), _counters(host, options)
     yield Read(key, (RECEIVED, TRANSMITTED), run, options.every, varies=True)
     for part, metric, fact, every in (
-        ("links", LINK_UP, link_up, LINK_STATE),
+        ("links", LINK_UP, link_up, intervals.LINK_STATE),
         ("speeds", SPEED, speed, intervals.LINKS),
     ):
         run = partial(facts, host, options, metric, fact)

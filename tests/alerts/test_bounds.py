@@ -13,7 +13,7 @@ from agent.faults.hiding import inhibitions
 from agent.faults.model import Fault
 from agent.faults.promql import seconds
 from agent.polling import intervals
-from agent.sources.disk import ARRAY_STATE
+from agent.polling.intervals import LINK_STATE
 from alerts.build import alerts_of, groups, rules
 from alerts.receivers import ROUTES
 from tests.support.alert_input import SCRAPE
@@ -97,7 +97,7 @@ READ = {
     "DgxFabricFault switch": 0.0,
     "DgxFabricFault manager": intervals.MANAGER,
     "DgxPcieDegraded": intervals.PCIE_LINK,
-    "DgxRaidDegraded dead": ARRAY_STATE,
+    "DgxRaidDegraded dead": LINK_STATE,
 }
 """Delay (s) of an inhibiting alert's metric: none if it is read every tick; the rest is read every
 minute."""
