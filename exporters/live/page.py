@@ -27,7 +27,8 @@ HEADERS = {
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
     """Add the index, which is never stored, and the other files of the page."""
     index = STATIC / INDEX
-    router.add_get("/", partial(_serve_index, feed) if feed else partial(_serve_file, index))
+    text = index.read_text(encoding="utf-8")  # now: later, a disk may hang
+    router.add_get("/", partial(_serve_index, text, feed) if feed else partial(_serve_file, index))
     for path in STATIC.iterdir():
         router.add_get(f"/{path.name}", partial(_serve_file, path))
 
@@ -36,8 +37,8 @@ async def _serve_file(path: Path, _: web.Request) -> web.FileResponse:
     return web.FileResponse(path)
 
 
-async def _serve_index(feed: Feed, _: web.Request) -> web.Response:
-    text = (STATIC / INDEX).read_text(encoding="utf-8").replace(PLACE, f"{PLACE}{feed.first()}")
+async def _serve_index(text: str, feed: Feed, _: web.Request) -> web.Response:
+    text = text.replace(PLACE, f"{PLACE}{feed.first()}")
     return web.Response(text=text, content_type="text/html", headers=HEADERS)
 
 
