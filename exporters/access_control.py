@@ -76,10 +76,6 @@ def matches(password: str, stored: str) -> bool:
 
 
 STREAM = "/api/v1/stream"
-OUR_OWN = frozenset({"same-origin", "none"})
-"""Values of Sec-Fetch-Site in requests from the agent's own page and for typed URLs."""
-
-OURS = ("localhost", os.uname().nodename)
 
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
@@ -92,7 +88,7 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
     hosts = list(request.headers.getall(hdrs.HOST, ()))
     if not request.raw_path.startswith("/"):  # absolute URL, which takes precedence
         hosts.append(request.host)
-    known = {_name(one) for one in (*names, *OURS)}
+    known = {_name(one) for one in (*names, "localhost", os.uname().nodename)}
     return any(name not in known and not is_loopback(name) for name in map(_name, hosts))
 
 
@@ -100,7 +96,7 @@ def is_cross_site(request: web.Request) -> bool:
     """Return whether a page of another origin requests the stream. Such a page could not read the
     events, but with 32 open streams, it would block all other clients."""
     site = request.headers.get("Sec-Fetch-Site", "none").lower()
-    return request.path == STREAM and site not in OUR_OWN
+    return request.path == STREAM and site not in ("same-origin", "none")  # none: a typed URL
 
 
 def _name(host: str) -> str:

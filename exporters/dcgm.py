@@ -29,9 +29,6 @@ DCGM_OFF = (
     "The names of dcgm-exporter are switched off: enabled = true below [dcgm] in the configuration "
     "switches them on.\n"
 )
-SLICE = re.compile(r"\d+c\.")
-"""Prefix of the profile name of a compute instance that is smaller than its GPU instance."""
-
 Samples = dict[str, dict[tuple[str, ...], float]]
 """Values, by metric name and labels."""
 
@@ -163,7 +160,8 @@ class DcgmExposition(Exposition):
         for uuid, instance, says in rows:
             value = parts.get((uuid, instance)) if instance and one.instance else whole.get(uuid)
             if value is not None:
-                found.append(({**says, **about(int(value))} if one.metrics == XID else says, value))
+                of_xid = one.metrics == (xid.LAST.name,)
+                found.append(({**says, **about(int(value))} if of_xid else says, value))
         known = table()
         for dcgm, since in one.exported(self._config().names):
             name, kind, unit = dcgm.name, dcgm.kind, dcgm.unit
@@ -180,7 +178,9 @@ class DcgmExposition(Exposition):
         driver = next((of["driver_version"] for of in _labelled(samples, system.INFO)), "")
         divided: dict[str, dict[str, str]] = defaultdict(dict)
         for part in _labelled(samples, instances.INSTANCE_INFO):
-            divided[part["uuid"]][part["gpu_instance"]] = SLICE.sub("", part["profile"])
+            # As in 1c.3g.40gb, if a compute instance is smaller than its GPU instance.
+            whole = re.sub(r"\d+c\.", "", part["profile"])
+            divided[part["uuid"]][part["gpu_instance"]] = whole
         for one in sorted(_labelled(samples, gpu.INFO), key=lambda info: int(info["gpu"])):
             says = {name: one[name] for name in ("uuid", "pci_bus_id", "model")}
             says |= {"index": one["gpu"], "device": f"nvidia{one['gpu']}"}
@@ -188,9 +188,6 @@ class DcgmExposition(Exposition):
             for number, profile in divided.get(one["uuid"], {"": ""}).items():
                 place = {"instance": number, "profile": profile}
                 yield DcgmRow(one["uuid"], number, {**says, **place})
-
-
-XID = (xid.LAST.name,)
 
 
 def _labelled(samples: Samples, metric: Metric) -> Iterator[dict[str, str]]:

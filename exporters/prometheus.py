@@ -143,12 +143,10 @@ class ExpositionLines:
         return text
 
 
-LINK_TRAFFIC = frozenset(metric.name for metric in nvlink.PER_LINK)
-
-
 def without_single_links(families: Families) -> dict[str, list[Sample]]:
     """Drop traffic and limits of individual NVLinks, whose device names are like gpu0:3."""
-    found = {name: its for name, its in families.items() if name not in LINK_TRAFFIC}
+    traffic = {metric.name for metric in nvlink.PER_LINK}
+    found = {name: its for name, its in families.items() if name not in traffic}
     for name, samples in found.items():
         if samples[0].metric.labels[: len(PATH_LABELS)] == PATH_LABELS:
             found[name] = [

@@ -32,10 +32,7 @@ REQUESTS = logging.getLogger("exporters.requests")
 REQUESTS.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1], OF_THE_OTHER_END))
 
 SEND_BUFFER = 64 * 1024  # bytes per connection; the kernel's default is ten times larger
-SHUTDOWN_TIMEOUT = 0.25  # s for requests in progress to complete on shutdown
 TLS_BUFFER = 16 * 1024  # bytes per connection; asyncio's default is 16 times larger
-LINGER = 1.0  # s for which the rest of a rejected request is read
-KEEP_ALIVE = 75.0  # s, longer than any usual scrape interval
 
 Server = web.AppRunner
 """A server that is listening; `cleanup` stops it."""
@@ -59,9 +56,9 @@ async def serve(
         access_log=None,
         logger=REQUESTS,
         auto_decompress=False,  # no route reads a body
-        keepalive_timeout=KEEP_ALIVE,
-        lingering_time=LINGER,
-        shutdown_timeout=SHUTDOWN_TIMEOUT,
+        keepalive_timeout=75.0,  # s, longer than any usual scrape interval
+        lingering_time=1.0,  # s for which the rest of a rejected request is read
+        shutdown_timeout=0.25,  # s for requests in progress to complete
     )
     await runner.setup()
     told: Any = runner.server

@@ -36,9 +36,6 @@ from exporters.snapshot_json import document
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
 """Exit status by severity of the most severe finding. Status 2 is reserved for usage errors."""
 
-HISTORY = 1800.0
-"""Seconds of kernel log history to read, equal to the window of the `DgxGpuXid` alert."""
-
 DAY = 86_400.0
 DRIVERS = re.compile(
     r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
@@ -46,8 +43,6 @@ DRIVERS = re.compile(
     re.IGNORECASE,
 )
 """Prefixes of kernel log lines from drivers. Other lines may contain the output of programs."""
-
-NAMED = re.compile(r"((?:name|comm)[=: ]+).*")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -98,7 +93,8 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
         text = printable("\n".join(page(look, width)))
         return {"document": values(look.status, agent.snapshot()), "text": text, "texts": {}}
     longest = max(2.0, arguments.timeout - 2.5)  # s; reads that hang must not use up the timeout
-    hardware, last, status = first_look(arguments, settings, HISTORY, longest)
+    # The kernel log is read for as long as the window of DgxGpuXid.
+    hardware, last, status = first_look(arguments, settings, 1800.0, longest)
     text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}".lstrip())))
     texts = bundled(hardware, last, status, text) if arguments.bundle else {}
     return {"document": values(status, document(last, last.at)), "text": text, "texts": texts}
@@ -156,7 +152,8 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
     """Return the kernel log lines of drivers. Text after the name of a program is removed."""
-    found = ((one.at, NAMED.sub(r"\1...", one.text)) for one in lines if DRIVERS.match(one.text))
+    own = (line for line in lines if DRIVERS.match(line.text))
+    found = ((line.at, re.sub(r"((?:name|comm)[=: ]+).*", r"\1...", line.text)) for line in own)
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 
 

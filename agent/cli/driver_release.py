@@ -53,10 +53,6 @@ def device_nodes() -> set[str]:
     return {path for path in opened | mapped if path.startswith(NVIDIA_NODES)}
 
 
-MODULE_VERSION = "/sys/module/nvidia/version"
-"""Version of the loaded kernel module. The file exists only if the module is loaded."""
-
-
 @dataclass(slots=True, eq=False)
 class DriverRelease:
     """Poller listener that restarts this program if a thread hangs in the driver, or if NVML keeps
@@ -68,7 +64,7 @@ class DriverRelease:
     clock: Clock
     restart: Callable[[], None] = lambda: None
     held: Callable[[], set[str]] = device_nodes
-    version: Callable[[], str] = lambda: text_or_nothing(RealFiles(), MODULE_VERSION)
+    version: Callable[[], str] = lambda: text_or_nothing(RealFiles(), "/sys/module/nvidia/version")
     _since: float | None = None
     _before: str = ""
     _checked: bool = False

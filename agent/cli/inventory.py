@@ -37,7 +37,6 @@ from exporters.server import serve
 from exporters.settings import parse_listen
 from exporters.web_file import WebFile
 
-BETWEEN = re.compile(r"[,\s]+(?![^\[]*\])")
 HOST = re.compile(r"([A-Za-z0-9._-]|\[\d{1,12}(-\d{1,12})?(,\d{1,12}(-\d{1,12})?)*\])+", re.ASCII)
 EXPECTED = f"names of hosts such as dgx[001-124], separated by commas, fewer than {MOST_NAMES} each"
 
@@ -94,7 +93,7 @@ def hosts_of(text: str, key: str = "hosts") -> list[str]:
     """Return the host names in `text`, in the same order. If an expression is invalid, raise
     Mismatch for the key `key`."""
     found: list[str] = []
-    for word in filter(None, BETWEEN.split(text)):
+    for word in filter(None, re.split(r"[,\s]+(?![^\[]*\])", text)):
         try:
             names = allocation.expanded(word) if HOST.fullmatch(word) else [str(IPv6Address(word))]
         except (Absent, ValueError):

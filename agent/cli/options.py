@@ -87,9 +87,6 @@ FIRST_READINGS_SECONDS = 30.0
 """Time limit in seconds for the first readings, because the driver starts slowly if persistence
 mode is disabled."""
 
-UNEXPLAINED = (State.STARVED, Cause.UNKNOWN)
-"""Verdict if process rates are not yet available, because they require two readings."""
-
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
     """Advance the clock of a simulated machine, so that its scenario has begun, and return the
@@ -103,7 +100,8 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
     """Return the snapshot one tick after the first complete snapshot, so that counters have rates.
     After `longest` seconds, not counting time spent waiting for a CPU, return the latest snapshot
     even if it is incomplete."""
-    poller = agent.poller
+    # The rates of processes require two readings.
+    poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
     watch = Stopwatch(agent.clock)
     while poller.waiting_for() and watch.took < longest:
         await poller.tick()
@@ -116,7 +114,7 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
     await poller.tick()
     for _ in range(9):  # a new state is shown once it has had the largest share for three seconds
         if (
-            not any(v.pair == UNEXPLAINED for v in poller.latest.verdicts.values())
+            not any(v.pair == unexplained for v in poller.latest.verdicts.values())
             or watch.took >= longest
         ):
             break

@@ -48,7 +48,6 @@ OF_TIME = records.SECONDS_RECORD, records.SHARED_SECONDS_RECORD
 OF_TENSOR = records.TENSOR_RECORD, records.SHARED_TENSOR_RECORD
 Sums = dict[tuple[str, ...], float]
 Two = tuple[object, object]
-JOB_NAME = re.compile(r"[A-Za-z0-9_.:@/+-]{1,128}")
 
 
 class NoAnswer(BadInput):
@@ -59,7 +58,7 @@ def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> 
     """Return GPU-seconds over the period `since`, grouped by `by`, and for `job` only if it is not
     empty. Include costs if `each` is a query for the price of each node. Raise BadInput for an
     invalid job name, and NoAnswer if Prometheus does not respond."""
-    if job and not JOB_NAME.fullmatch(job):
+    if job and not re.fullmatch(r"[A-Za-z0-9_.:@/+-]{1,128}", job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     named = '{job_id!=""}' if by not in HARDWARE else ""
     chosen = f'{{job_id="{job}"}}' if job else named

@@ -50,10 +50,6 @@ SOURCE_FOLDER = Path(agent.__file__).resolve().parents[1]
 BOARDS = SOURCE_FOLDER / "deploy/grafana/dashboards"
 """Directory with the generated dashboards. It exists only in the source tree."""
 
-BINARY_FOLDERS = os.pathsep.join((str(Path(sys.prefix) / "bin"), "/usr/sbin", "/usr/local/sbin"))
-"""Directories in which binaries are searched after PATH: this virtual environment, and common
-directories for server programs."""
-
 
 @dataclass(frozen=True, slots=True)
 class StackProgram:
@@ -85,7 +81,8 @@ is one."""
 
 def binary(program: str) -> str:
     """Return the path of a program's binary, or an empty string if it is not installed."""
-    path = os.pathsep.join((os.environ.get("PATH", ""), BINARY_FOLDERS))
+    own = str(Path(sys.prefix) / "bin")  # of this virtual environment
+    path = os.pathsep.join((os.environ.get("PATH", ""), own, "/usr/sbin", "/usr/local/sbin"))
     found = (shutil.which(name, path=path) for name in BINARIES[program])
     return next(filter(None, found), "")
 
