@@ -1,11 +1,10 @@
 """The process table: every process on a GPU, read once, with its job and start time."""
 
 import os
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from agent.bounds import LOOK_UP_AT_ONCE, LOOK_UP_LATE, MOST_ANCESTORS, MOST_LOOK_UPS, MOST_MET
 from agent.hardware import processes
@@ -44,23 +43,19 @@ class LookUp:
     named: bool  # whether to read the command line of the root process
     since: float
     command: tuple[str, ...] = ()
-    begun: bool = False
-    over: threading.Event = field(default_factory=threading.Event)
+    begun: Future[None] | None = None
 
     def run(self) -> None:
         """Read the inputs. This method runs on a separate thread, because reading may block."""
-        try:
-            line = self.origin.line
-            found = processes.environment(self.files, line[0].pid, identity.SHOWN)
-            conmon = next((a.pid for a in line if a.name == "conmon"), None)
-            self.origin = self.origin._replace(
-                environment={name: identity.printable(value) for name, value in found.items()},
-                conmon=() if conmon is None else processes.command(self.files, conmon),
-            )
-            if self.named:
-                self.command = processes.command(self.files, identity.root(line).pid)
-        finally:
-            self.over.set()
+        line = self.origin.line
+        found = processes.environment(self.files, line[0].pid, identity.SHOWN)
+        conmon = next((a.pid for a in line if a.name == "conmon"), None)
+        self.origin = self.origin._replace(
+            environment={name: identity.printable(value) for name, value in found.items()},
+            conmon=() if conmon is None else processes.command(self.files, conmon),
+        )
+        if self.named:
+            self.command = processes.command(self.files, identity.root(line).pid)
 
 
 class ProcessTable:
@@ -151,15 +146,17 @@ class ProcessTable:
     def _complete(self) -> bool:
         """Run lookups, and name the processes whose lookups have finished. Return whether any
         process was named."""
-        running = sum(one.begun and not one.over.is_set() for one in self._look_ups.values())
+        begun = [one.begun for one in self._look_ups.values() if one.begun]
         waiting = [one for one in self._look_ups.values() if not one.begun]
+        running = sum(not one.done() for one in begun)
         for one in waiting[: max(0, MOST_LOOK_UPS - running)]:
-            one.begun = True
-            self._spawn("process-memory", one.run)
-        until = time.monotonic() + LOOK_UP_AT_ONCE
+            one.begun = self._spawn("process-memory", one.run)
+            begun.append(one.begun)
+        if begun:
+            wait(begun, LOOK_UP_AT_ONCE)
         changed = False
         for pid, one in list(self._look_ups.items()):
-            over = one.over.wait(max(0.0, until - time.monotonic())) if one.begun else False
+            over = one.begun is not None and one.begun.done()
             met = self._met[pid]
             late = self._now() - one.since >= LOOK_UP_LATE
             if isinstance(met, TrackedProcess) and (over or (late and not met.job)):
