@@ -136,7 +136,7 @@ def fixed(seconds: float) -> Callable[[], float]:
     return lambda: seconds
 
 
-Question = str | int | tuple[Any, ...] | Callable[[NvmlDevice], float]
+Question = tuple[Any, ...] | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
@@ -166,11 +166,14 @@ class GpuRows:
         self._rows = rows
         self.answered = False  # whether the last read returned any value, ...
         self.refused = False  # ... or none, for reasons valid until the next query
-        self._asked: list[tuple[GpuRow, Scope | None]] = []
+        self._asked: list[tuple[GpuRow, Scope | None]] = []  # rows, and their fields if any
 
     def read(self, out: ReadOutput) -> None:
         if not self.answered:
-            self._asked = [(row, _scope(row.question)) for row in self._rows()]
+            asked = [(row, row.question) for row in self._rows()]
+            self._asked = [
+                (r, None if callable(q) or isinstance(q[0], str) else q) for r, q in asked
+            ]
         scopes = [scope for _, scope in self._asked if scope is not None]
         answers = iter(self._device.fields(scopes) if scopes else ())
         refusals: list[Absent] = []
@@ -187,25 +190,14 @@ class GpuRows:
         self.refused = not self.answered and all(one.reason in PERMANENT for one in refusals)
 
     def _value(self, row: GpuRow) -> float | Absent:
-        asked = row.question
         try:
-            if isinstance(asked, str | tuple):
-                question = (asked,) if isinstance(asked, str) else asked
-                return self._device.number(*question, part=row.part)
-            return asked(self._device)  # type: ignore[operator] # no field id
+            if callable(row.question):
+                return row.question(self._device)
+            return self._device.number(*row.question, part=row.part)
         except MISSHAPEN as error:
             return misshapen(row.metric.origin, error)
         except Absent as absent:
             return absent.without_traceback()
-
-
-def _scope(question: Question) -> Scope | None:
-    """Return the field ID and its scope, or None if the query is not for a field."""
-    if isinstance(question, int):
-        return question, 0
-    if isinstance(question, tuple) and isinstance(question[0], int):
-        return question[0], question[1]
-    return None
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ scrape had 3.5 MB."""
 def _question(call: str | int) -> tuple[Question, str]:
     """Return the NVML query of a declaration, and the part of the response that it selects."""
     if isinstance(call, int):
-        return call, ""
+        return (call, 0), ""
     form = re.fullmatch(r"(\w+)(?:\(([\d, ]+)\))?(?:\.(\w+))?", call)
     assert form is not None, f"call = {call!r}, expected a getter as in TotalEccErrors(0, 1)"
     name, arguments, part = form.groups("")

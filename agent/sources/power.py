@@ -30,7 +30,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     except Absent as absent:
         counted = absent.reason not in PERMANENT
     if counted:
-        row = GpuRow(ENERGY, "TotalEnergyConsumption", per=MILLI)
+        row = GpuRow(ENERGY, ("TotalEnergyConsumption",), per=MILLI)
         yield gpu_context.rows("power", "energy", intervals.ENERGY, row)
 
     def interval() -> float:

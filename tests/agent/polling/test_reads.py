@@ -50,9 +50,9 @@ class Card(NvmlDevice):
 
 MEMORY = 82
 ROWS = (
-    GpuRow(POWER, "power", per=2),
+    GpuRow(POWER, ("power",), per=2),
     GpuRow(CLOCK, lambda card: card.number("sm"), ("sm",)),
-    GpuRow(CLOCK, MEMORY, ("memory",), times=2),
+    GpuRow(CLOCK, (MEMORY, 0), ("memory",), times=2),
     GpuRow(CLOCK, (230, 1), ("module",)),
 )
 ANSWERS: dict[str, float] = {"power": 500, "sm": 1e9, str(MEMORY): 1e9, "230": 3.0}
