@@ -123,11 +123,6 @@ def padded(text: str) -> list[str]:
     return found
 
 
-def numbers(text: str) -> list[int]:
-    """Return the numbers in a list such as `0,2-3`. Raise Absent if the list is invalid."""
-    return [int(number) for number in padded(text)]
-
-
 def expanded(pattern: str) -> list[str]:
     """Return the names that match comma-separated patterns such as `rack[0-1]node[01-03]` or
     `/dev/nvidia[0,2]`. Raise Absent if the list is invalid or has more than MOST_NAMES names."""
@@ -219,7 +214,7 @@ def _places(gres: str) -> list[int]:
         parts = [part.partition("/") for part in inside.rstrip(")").split(",")]
         places: list[int] = []
         if numbered:
-            places = sorted(set(numbers(numbered[1])))
+            places = sorted({int(number) for number in padded(numbered[1])})
         elif all(used.isdecimal() and of.isdecimal() for used, _, of in parts):
             places = [place for place, (used, *_) in enumerate(parts) if used.strip("0")]
         expected = whole(count) if name == "gpu" and count.isdecimal() else 1

@@ -111,7 +111,8 @@ class AllocationRead:
                 if isinstance(places, Absent):
                     raise places
                 sluid = re.search(r" SLUID=(\S+)", line)
-                gpus = self._uuids(places, minors)
+                order = self._order(minors) if places else ()
+                gpus = allocation.uuids(places, order, minors)
                 jobs.append(Allocation(labels, gpus, sluid[1] if sluid else ""))
             except Absent as absent:
                 hidden = absent.without_traceback()
@@ -139,11 +140,6 @@ class AllocationRead:
         indices = {gpu: uuid for (gpu, uuid), _ in self.gpus}
         devices = allocation.Devices(self.gpus.parents(), minors, indices)
         return allocation.of_pods(pods, devices)
-
-    def _uuids(self, places: Sequence[int], minors: dict[int, str]) -> frozenset[str]:
-        if not places:
-            return frozenset()
-        return allocation.uuids(places, self._order(minors), minors)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
         """Return Slurm's order of GPUs. Raise Absent if Slurm may count other devices."""

@@ -154,13 +154,13 @@ def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("text", "expected"), [("0,2-4", [0, 2, 3, 4]), ("", []), ("7", [7])])
 def test_lists_of_numbers(text: str, expected: list[int]) -> None:
-    assert allocation.numbers(text) == expected
+    assert [*map(int, allocation.padded(text))] == expected
 
 
 @pytest.mark.parametrize("text", ["x", "3-", "1-99999999999", "0:1", "3-1", "²", "0-70000"])
 def test_what_is_no_list_of_numbers_is_unknown(text: str) -> None:
     with pytest.raises(Absent, match=text):
-        allocation.numbers(text)
+        allocation.padded(text)
 
 
 def test_names_in_brackets() -> None:
