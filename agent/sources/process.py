@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, Any
 
 from msgspec import Meta
 
 from agent.config.settings import Section
 from agent.hardware import mig, processes
-from agent.hardware.device import NvmlDevice
 from agent.hardware.files import text_or_nothing
 from agent.hardware.nvml import unless_final
 from agent.jobs.identity import printable
@@ -56,13 +54,6 @@ MOST_DISPLAYED = 4 << 30
 because any graphics program can have the name of a display server."""
 
 
-def running(device: NvmlDevice) -> list[mig.GpuProcess]:
-    """Return the processes of a GPU. In MIG mode, they are listed for each instance, because only
-    root can list the processes of the whole GPU."""
-    places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
-    return [process for place in places for process in mig.processes(device, place)]
-
-
 @dataclass(slots=True)
 class Processes:
     """Lists processes for the worker that reads /proc, and records whether there are any processes.
@@ -74,14 +65,16 @@ class Processes:
     _seen: int = 0  # driver timestamp (us) of the latest share of a process
 
     def read(self, out: ReadOutput) -> None:
-        listed: list[mig.GpuProcess] = []
-        working: list[int] = []
+        device, working = self.gpu.device, list[int]()
         try:
-            listed = running(self.gpu.device)
+            # In MIG mode, only root can list the processes of the whole GPU.
+            places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
+            listed = [process for place in places for process in mig.processes(device, place)]
             working = self._working(listed)
-            device = self.gpu.device
-            used = partial(device.memory, device.handle)
-            if not listed and unless_final(lambda: used().used, 0) > OF_NOBODY:
+            if (
+                not listed
+                and unless_final(lambda: device.memory(device.handle).used, 0) > OF_NOBODY
+            ):
                 raise HIDDEN.without_traceback()
         finally:  # if the driver refuses the call, no processes are known
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
