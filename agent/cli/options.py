@@ -96,10 +96,10 @@ def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
     return hardware
 
 
-async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> Snapshot:
-    """Return the snapshot one tick after the first complete snapshot, so that counters have rates.
-    After `longest` seconds, not counting time spent waiting for a CPU, return the latest snapshot
-    even if it is incomplete."""
+async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> None:
+    """Tick until one tick after the first complete snapshot, so that counters have rates, but for
+    `longest` seconds at most, not counting time spent waiting for a CPU. The snapshot stays with
+    the poller, because asyncio.run formats the result of a coroutine."""
     # The rates of processes require two readings.
     poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
     watch = Stopwatch(agent.clock)
@@ -121,7 +121,6 @@ async def first_snapshot(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()
     agent.faults.observe(poller.latest)  # the first tick had few values
-    return poller.latest
 
 
 def first_look(
@@ -138,7 +137,8 @@ def first_look(
     board = board_of(agent, hardware)
     agent.faults.waits = False
     agent.start()
-    return hardware, asyncio.run(first_snapshot(agent, longest)), board.status()
+    asyncio.run(first_readings(agent, longest))
+    return hardware, agent.poller.latest, board.status()
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from agent.cli import once
 from agent.cli.assembly import Agent
 from agent.cli.once import StatusView
-from agent.cli.options import board_of, first_snapshot, hardware_of, settings_of, settled
+from agent.cli.options import board_of, first_readings, hardware_of, settings_of, settled
 from agent.cli.running_agent import RunningAgent, asked
 from agent.cli.table import prose, terminal_width
 from agent.clock import SystemClock
@@ -178,7 +178,7 @@ async def _read_here(
     board = board_of(agent, hardware)
     shown.put(None, "Reading this machine for the first time.")
     agent.start()
-    await first_snapshot(agent)
+    await first_readings(agent)
     while True:
         shown.put(StatusView(board.status()), note)
         await agent.poller.look_again()
