@@ -136,7 +136,7 @@ def not_computing(second: ActiveSecond) -> float:
     """
     if only_spins(second):
         return second.activity
-    lower = _at_lower_power(second)
+    lower = at_lower_power(second)
     if second.sm is None:
         exposed = (second.payload or 0.0) / TRANSFER_RATE if _transfers_alone(second) else 0.0
         return max(lower, min(second.activity, exposed))
@@ -147,7 +147,7 @@ def not_computing(second: ActiveSecond) -> float:
     )
 
 
-def _at_lower_power(second: ActiveSecond) -> float:
+def at_lower_power(second: ActiveSecond) -> float:
     """Return the active share of the second at the lower of two power levels, limited to the time
     for which SM activity shows no work."""
     if second.power is None or not second.power.distinct:
@@ -228,7 +228,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     active time shows how much work this GPU would do in its active time without waiting.
     """
     if second.sm is None and peer.sm is None:  # without GPM, utilization includes spinning
-        waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
+        waited = max(second.activity - peer.activity, _longerat_lower_power(second, peer))
     else:
         waited = second.activity - _useful(second, peer)
         if second.sm is not None and waited >= LEAST_WAIT:
@@ -236,7 +236,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     return waited if waited >= LEAST_WAIT else 0.0
 
 
-def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
+def _longerat_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return how much longer this GPU is at the lower of two power levels than the peer. Both GPUs
     transfer data for the same time, so this GPU waits for the rest of the time."""
     if second.power is None or peer.power is None or not second.power.distinct:
@@ -298,7 +298,7 @@ def _by_level(
         waiting = _beneath(second, level)
         # a collective takes the same time on every rank
         transfers = max(communicating(one, _besides(one, level)) for one in ranks)
-        lower = _at_lower_power(second)
+        lower = at_lower_power(second)
         if transfers and waiting < LEAST_WAIT:  # the links may be slower than usual
             transfers = max(transfers, lower)
         transfers = max(transfers, min(_small_messages(second), _besides(second, level)))

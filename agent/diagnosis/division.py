@@ -13,6 +13,7 @@ from agent.diagnosis.inactive_share import (
     Share,
     Shares,
     awaited,
+    copies_alone,
     divide_inactive,
     launch_overhead,
     no_requests,
@@ -122,7 +123,17 @@ def _with_work(e: Evidence) -> TimeSplit:
         parts[pair] = parts.get(pair, 0.0) + share + launching
         found.setdefault(pair, facts)
     found[BUSY], parts[BUSY] = own_work(e), own
+    _move_copies(e, parts, found)
     return TimeSplit(parts, found, waits_for)
+
+
+def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]) -> None:
+    """Move copies that count as active from busy time to PCIe."""
+    if copied := min(parts[BUSY], copies_alone(e)):
+        pair = _pair(Cause.PCIE)
+        parts[BUSY] -= copied
+        parts[pair] = parts.get(pair, 0.0) + copied
+        found.setdefault(pair, FACTS[Cause.PCIE](e))
 
 
 def _pair(cause: Cause) -> Pair:

@@ -11,7 +11,7 @@ only decide the cause to which a wait is attributed.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.active_share import LEAST_TRANSFER, alike
+from agent.diagnosis.active_share import LEAST_TRANSFER, alike, at_lower_power
 from agent.diagnosis.evidence import MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.model import Cause, Fact, Figure, SignalQuality
@@ -91,11 +91,28 @@ def divide_inactive(e: Evidence) -> Shares:
 def _copying(e: Evidence, inactive: float) -> float:
     """Return the share of time for which copies between host and GPU saturate PCIe, if they explain
     most of the inactive time. Otherwise, the copies may overlap with the GPU's work."""
-    if _shares(e):
-        return 0.0  # kernels that wait for a peer read host memory in the meantime
-    wire, rates = e.fullest("pcie"), [rate or 0.0 for rate in e.pcie_rates]
-    share = sum(rates) / (COPY_RATE * wire.limit) if wire is not None else 0.0
+    share = _copied(e) / COPY_RATE
     return min(inactive, share) if share >= MOSTLY * inactive else 0.0
+
+
+def copies_alone(e: Evidence) -> float:
+    """Return the share of time for which copies run without kernels, if it counts as active because
+    there is no GPM. It is limited to the time at the lower of two power levels. If there is only
+    one level, copies run without kernels if the GPU draws little power."""
+    if e.quality is SignalQuality.GPM:
+        return 0.0
+    most = at_lower_power(e.second) or (e.second.activity if e.sm_underutilised else 0.0)
+    found = min(most, _copied(e))
+    return found if found >= LEAST_TRANSFER else 0.0
+
+
+def _copied(e: Evidence) -> float:
+    """Return the share of time that copies between host and GPU take at the limit of PCIe. Kernels
+    that wait for a peer also read host memory."""
+    wire = e.fullest("pcie")
+    if wire is None or _shares(e):
+        return 0.0
+    return sum(rate or 0.0 for rate in e.pcie_rates) / wire.limit
 
 
 def _shares(e: Evidence) -> bool:

@@ -173,6 +173,21 @@ def test_without_nvlink_gpus_talk_over_pcie() -> None:
     assert (STARVED, Cause.PCIE) in divide_second(evidence(figures, alone, others=OTHERS)).parts
 
 
+@pytest.mark.parametrize(
+    ("watts", "lower", "share"),
+    [(250, 0.0, 0.4), (600, 0.0, 0.0), (500, 0.3, 0.3), (500, 0.6, 0.4)],
+)
+def test_without_gpm_utilization_counts_copies_and_power_tells_those_beside_work(
+    watts: float, lower: float, share: float
+) -> None:
+    """They take as long as their bytes, and no longer than the lower of two levels of power."""
+    figures = {key: value for key, value in TRAIN.items() if key[0] not in (SM, TENSOR, DRAM)}
+    figures |= {(WATTS, GPU): watts, (pcie.TRANSMITTED, GPU): 0.0, (pcie.RECEIVED, GPU): 25.2e9}
+    past = GpuHistory(power=PowerLevels(220, 700, lower, distinct=lower > 0))
+    parts = divide_second(evidence(figures, {TO_GPU: (0.4, 63e9)}, past)).parts
+    assert (parts.get((STARVED, Cause.PCIE), 0.0), parts[BUSY]) == pytest.approx((share, 1 - share))
+
+
 def test_a_share_has_its_figures() -> None:
     hot = divide_second(evidence(throttled(0x40, 1188)))
     (fact,) = hot.found[HEAT]
