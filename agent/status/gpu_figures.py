@@ -15,11 +15,7 @@ def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
     """Return the current figures of the GPU with the given labels."""
 
     def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
-        found = (
-            samples.mean(metric, *gpu, *labels, seconds=mean)
-            if mean
-            else samples.value(metric, *gpu, *labels)
-        )
+        found = samples.mean(metric, *gpu, *labels, seconds=mean)
         return None if found is None else round(found, digits)
 
     hottest = value(temperature.LIMIT, temperature.OPERATING)

@@ -186,9 +186,8 @@ def _spokes(
 def _note(gpu: int, links: Sequence[int], peer: int | None = None, verb: str = "") -> str | None:
     if not links:
         return None
-    several = "links {} {}" if len(links) > 1 else "link {} {}"
-    state = verb or ("are down" if len(links) > 1 else "is down")
-    text = f"GPU {gpu}, {several.format(', '.join(map(str, links)), state)}"
+    noun, state = ("links", "are down") if len(links) > 1 else ("link", "is down")
+    text = f"GPU {gpu}, {noun} {', '.join(map(str, links))} {verb or state}"
     return text if peer is None else f"{text} (to GPU {peer})"
 
 
