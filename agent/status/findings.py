@@ -202,12 +202,8 @@ because most findings of a GPU do not concern a path."""
 OF_FABRIC = frozenset({"fabric_service", "switch_error"})
 OF_PATH = {
     **dict.fromkeys(OF_FABRIC, "nvlink"),
-    "fabric_health": "nvlink",
-    "fabric_state": "nvlink",
-    "link_errors": "nvlink",
-    "links_down": "nvlink",
-    **dict.fromkeys(PCIE_KINDS, "pcie"),
-    "pcie_replays": "pcie",
+    **dict.fromkeys(("fabric_health", "fabric_state", "link_errors", "links_down"), "nvlink"),
+    **dict.fromkeys((*PCIE_KINDS, "pcie_replays"), "pcie"),
 }
 """Path that is affected by a finding of a GPU, by kind of finding."""
 
