@@ -43,7 +43,7 @@ def job_document(job: Job) -> Document:
             "since": instant(slower.since),
             "seconds": slower.seconds,
         },
-        "hang": hang and _hang_document(hang) | {"action": hang_action(hang)},
+        "hang": hang and _hang_document(hang),
     }
 
 
@@ -92,6 +92,7 @@ def _hang_document(hang: Hang) -> Document:
     return {
         "since": instant(hang.since),
         "seconds": hang.seconds,
+        "action": hang_action(hang),
         "waits_for": [
             {
                 "rank": one.rank,

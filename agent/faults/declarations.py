@@ -10,7 +10,7 @@ another list stands for its items. `each` repeats a table or a block of tables f
 import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -82,14 +82,23 @@ def declared(parameters: RuleParameters) -> Declared:
     for name, kind, table in tables:
         if kind != "fault":
             of_group = rules.setdefault((table.pop("group"), name), [])
-            for record in _recordings(kind, table, parameters):
+            window = parameters.thresholds.event_window
+            for one in events(window, **table) if kind == "events" else (Recording(**table),):
+                record = one._replace(expr=scaled(one.expr, scale))
                 if records.setdefault(record.record, record) is record:
                     of_group.append(record)
-    conditions = _Conditions(records)
+
+    @cache
+    def parsed(name: str) -> Condition | None:
+        record = records.get(name)
+        return condition(record.here or record.expr, parsed) if record else None
+
     for name, kind, table in tables:
         if kind == "fault":
-            fault = conditions.of(convert(table, Fault, strict=False))
-            if fault.finding:
+            fault = convert(table, Fault, strict=False)
+            if finding := fault.finding:
+                text = finding.when or ("" if finding.look else fault.when)
+                fault = replace(fault, condition=condition(text, parsed)) if text else fault
                 findings[fault.kind] = fault
             if fault.rule:
                 rules.setdefault((fault.group, name), []).append(_scaled(fault, scale))
@@ -106,38 +115,11 @@ def _group(
     return Group(table.name, own, table.title, table.every)
 
 
-def _recordings(kind: str, table: Json, parameters: RuleParameters) -> Iterator[Recording]:
-    window = parameters.thresholds.event_window
-    found = events(window, **table) if kind == "events" else (Recording(**table),)
-    for record in found:
-        yield record._replace(expr=scaled(record.expr, parameters.scale))
-
-
 def _scaled(fault: Fault, scale: float) -> Fault:
     if scale == 1.0 or not fault.rule:
         return fault
     rule = replace(fault.rule, when=scaled(fault.rule.when, scale))
     return replace(fault, when=scaled(fault.when, scale), rule=rule)
-
-
-class _Conditions:
-    """The parsed conditions of findings and recording rules, each of which is parsed only once."""
-
-    def __init__(self, records: Mapping[str, Recording]) -> None:
-        self._records = records
-        self._parsed: dict[str, Condition] = {}
-
-    def of(self, fault: Fault) -> Fault:
-        """Return the fault, including the parsed condition of its finding."""
-        finding = fault.finding
-        text = (finding.when or ("" if finding.look else fault.when)) if finding else ""
-        return replace(fault, condition=condition(text, self._record)) if text else fault
-
-    def _record(self, name: str) -> Condition | None:
-        record = self._records.get(name)
-        if record and name not in self._parsed:
-            self._parsed[name] = condition(record.here or record.expr, self._record)
-        return self._parsed.get(name)
 
 
 # Reading

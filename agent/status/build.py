@@ -35,7 +35,7 @@ from agent.status.model import (
     SourceStatus,
     Status,
 )
-from agent.status.paths import Ways, path_kinds, path_rows, path_statuses
+from agent.status.paths import path_kinds, path_rows, path_statuses, ways_of
 from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
@@ -59,7 +59,6 @@ class StatusBoard:
     source: StatusSource
     history: History = field(init=False)
     _ends: FarEnds = field(default_factory=FarEnds)
-    _ways: Ways = field(init=False)
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
     _status: Status | None = None
     _json: bytes = b""
@@ -67,7 +66,6 @@ class StatusBoard:
 
     def __post_init__(self) -> None:
         self.history = History(self.source.diagnosis.inventory, self.source.samples)
-        self._ways = Ways(self.source.diagnosis.bandwidth)
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Record a tick."""
@@ -95,7 +93,7 @@ class StatusBoard:
         source, samples = self.source, self.source.samples
         source.look()
         silent = silence(snapshot) > 0
-        ways = self._ways.of(samples)
+        ways = ways_of(source.diagnosis.bandwidth, samples)
         paths = path_statuses(ways, source.diagnosis.bandwidth, samples, silent=silent)
         seen = self._seen(snapshot, paths, silent=silent)
         clauses = headline(seen)
@@ -154,7 +152,7 @@ class StatusBoard:
         if self._last_look.snapshot is not seen:
             absences = absence_statuses(seen.absences(seen.at))
             inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
-            ways, lost = self._ways.of(source.samples), inventory.lost
+            ways, lost = ways_of(source.diagnosis.bandwidth, source.samples), inventory.lost
             rates = link_rates(ways, inventory.gpus, lost, specs, source.samples, ailing=ailing)
             self._last_look = Looked(seen, absences, source_statuses(seen), rates)
         return self._last_look

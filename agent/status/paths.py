@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from math import log, log2
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from agent.jobs.job import percent
 from agent.limits.paths import TRAFFIC, PathAccounts, key_of
-from agent.limits.resolution import Limit, Limits, PathKey
+from agent.limits.resolution import Limit, PathKey
 from agent.model import Labels, Metric
 from agent.ranges import device_ranges, natural
 from agent.series import SampleStore
@@ -69,33 +68,20 @@ class Way(NamedTuple):
     labels: Labels = ()
 
 
-@dataclass(slots=True)
-class Ways:
-    """The paths of this machine in display order, updated when the limits change."""
-
-    bandwidth: PathAccounts
-    _ways: list[Way] = field(default_factory=list)
-    _limits: Limits | None = None
-
-    def of(self, samples: SampleStore) -> list[Way]:
-        if self._limits is not self.bandwidth.limits:
-            self._limits = self.bandwidth.limits
-            self._ways = sorted(self._found(samples), key=_place)
-        return self._ways
-
-    def _found(self, samples: SampleStore) -> list[Way]:
-        limits, threshold = self.bandwidth.limits, self.bandwidth.threshold
-        found = {
-            key: Way(key, limit, threshold(key.path))
-            for key, limit in limits.items()
-            if not key.is_link
-        }
-        for traffic in COUNTERS:
-            for labels in samples.all(metric := traffic.metric):
-                key = key_of(traffic, labels)
-                if key not in found and not key.is_link:
-                    found[key] = Way(key, None, threshold(key.path), metric, labels)
-        return list(found.values())
+def ways_of(bandwidth: PathAccounts, samples: SampleStore) -> list[Way]:
+    """Return the paths of this machine in display order."""
+    limits, threshold = bandwidth.limits, bandwidth.threshold
+    found = {
+        key: Way(key, limit, threshold(key.path))
+        for key, limit in limits.items()
+        if not key.is_link
+    }
+    for traffic in COUNTERS:
+        for labels in samples.all(metric := traffic.metric):
+            key = key_of(traffic, labels)
+            if key not in found and not key.is_link:
+                found[key] = Way(key, None, threshold(key.path), metric, labels)
+    return sorted(found.values(), key=_place)
 
 
 def _place(way: Way) -> tuple[object, ...]:
