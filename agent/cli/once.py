@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -80,33 +79,27 @@ def verdict(look: StatusView, width: int) -> Iterator[str]:
     is below the finding that hides it."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
-    show = partial(_about, look, width=width)
     for clause in status.headline:
         yield from prose(f"{clause.text}.", width, indent="")
-        yield from show(clause, lead="Do: ", indent="")
+        yield from _about(look, clause, width, "")
         yield from _hidden(status, clause.findings, width, "  ")
     others = [one for one in status.findings if one.id not in spoken and one.hidden_by is None]
     if others:
         yield "What else is wrong:"
     for one in others:
         yield from prose(f"{one.text}.", width, hanging="  ")
-        yield from show(one, lead="Do: ", indent="    ")
+        yield from _about(look, one, width, "    ")
         yield from _hidden(status, (one.id,), width, "    ")
     if status.sound:
         yield from prose(status.sound, width, indent="")
 
 
 def _about(
-    look: StatusView,
-    one: HeadlineClause | FindingStatus,
-    *,
-    width: int,
-    indent: str,
-    lead: str = "",
+    look: StatusView, one: HeadlineClause | FindingStatus, width: int, indent: str
 ) -> Iterator[str]:
     """Yield the recommended action, and then the start time, the alert, and the runbook address."""
     if one.do:
-        yield from prose(f"{lead}{one.do}", width, indent=indent)
+        yield from prose(f"Do: {one.do}", width, indent=indent)
     parts = [
         _since(one, look.status),
         one.alert.text if one.alert else "",

@@ -107,14 +107,10 @@ def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[
     return [line.replace("\u00a0", " ") for line in lines]
 
 
-def number(value: float | None, scale: float = 1.0, digits: int = 0) -> str:
-    return UNKNOWN if value is None else f"{value / scale:.{digits}f}"
-
-
 def share(value: float | None) -> str:
     return UNKNOWN if value is None else percent(value)
 
 
-def of(value: float | None, limit: float | None, scale: float = 1.0, digits: int = 0) -> str:
+def of(value: float | None, limit: float | None, scale: float = 1.0) -> str:
     """Return the text `value/limit` in a common unit, with a dash for each absent value."""
-    return f"{number(value, scale, digits)}/{number(limit, scale, digits)}"
+    return "/".join(UNKNOWN if one is None else f"{one / scale:.0f}" for one in (value, limit))
