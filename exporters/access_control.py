@@ -27,15 +27,6 @@ def require_bcrypt() -> None:
         raise ConfigError(f"basic_auth_users needs bcrypt, which is {extra}") from error
 
 
-def unmatched_hash(users: Mapping[str, str]) -> str:
-    """Return a hash that no password matches and that is as costly as the users' hashes, so that
-    response times do not reveal which users exist."""
-    import bcrypt
-
-    cost = max(int(stored.split("$")[2]) for stored in users.values())
-    return bcrypt.gensalt(cost).decode() + secrets.token_hex(16)[1:]
-
-
 class Passwords:
     """Checks passwords against bcrypt hashes, one at a time and on another thread. Correct
     passwords are cached as digests with a process secret, so guesses do not delay their owners."""
@@ -44,14 +35,14 @@ class Passwords:
         self._secret = secrets.token_bytes(32)
         self._users: Mapping[str, str] = {}
         self._right: dict[str, bytes] = {}  # digests by user
-        self._unmatched = ""
         self._checking = asyncio.Lock()
 
     async def check(self, users: Mapping[str, str], user: str, password: str) -> bool:
         """Return whether the password of the user is correct."""
         if users is not self._users:
-            self._users, self._unmatched, self._right = users, unmatched_hash(users), {}
-        stored = users.get(user, self._unmatched)
+            self._users, self._right = users, {}
+        # For an unknown user, check the costliest hash, so that response times do not reveal users.
+        stored = users.get(user) or max(users.values(), key=lambda one: one.split("$")[2])
         text = (stored + password).encode("utf-8", "surrogatepass")
         digest = blake2b(text, key=self._secret).digest()
         if self._right.get(user) == digest:

@@ -41,8 +41,10 @@ def sentence(job: Job) -> str:
     if job.lost:
         verb = "are" if len(job.lost) > 1 else "is"
         parts.append(f"its {gpus_named(gpu.index for gpu in job.lost)} {verb} lost")
-    if job.hang:
-        parts.append(_hang_text(job.hang))
+    if hang := job.hang:
+        names = ", ".join(map(culprit_name, hang.culprits))
+        why = f"it waits for {names}" if names else "every GPU waits; the cause is not known"
+        parts.append(f"hung for {duration(hang.seconds)}: {why}")
     if slower := job.slower:
         share, lasted = percent(slower.ratio), duration(slower.seconds)
         parts.append(f"{share} slower than at its start, for {lasted} now")
@@ -68,15 +70,6 @@ def _pace(job: Job) -> str:
     if job.at_rest:
         return "steps per second: none, no work seen"
     return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps per second: not known")
-
-
-def _hang_text(hang: Hang) -> str:
-    """Return a description of a hang, including the processes for which the job waits, if known."""
-    text = f"hung for {duration(hang.seconds)}"
-    if not hang.culprits:
-        return f"{text}: every GPU waits; the cause is not known"
-    names = ", ".join(map(culprit_name, hang.culprits))
-    return f"{text}: it waits for {names}"
 
 
 def culprit_name(one: Culprit) -> str:
