@@ -101,7 +101,9 @@ def declared(parameters: RuleParameters) -> Declared:
                 fault = replace(fault, condition=condition(text, parsed)) if text else fault
                 findings[fault.kind] = fault
             if fault.rule:
-                rules.setdefault((fault.group, name), []).append(_scaled(fault, scale))
+                rule = replace(fault.rule, when=scaled(fault.rule.when, scale))
+                fault = replace(fault, when=scaled(fault.when, scale), rule=rule)
+                rules.setdefault((fault.group, name), []).append(fault)
     groups = (convert(one, GroupTable) for one in index["group"])
     return Declared(findings, [_group(one, rules) for one in groups])
 
@@ -113,13 +115,6 @@ def _group(
     own = [rule for name in table.files for rule in rules.get((table.name, name), ())]
     own.sort(key=lambda rule: isinstance(rule, Fault))
     return Group(table.name, own, table.title, table.every)
-
-
-def _scaled(fault: Fault, scale: float) -> Fault:
-    if scale == 1.0 or not fault.rule:
-        return fault
-    rule = replace(fault.rule, when=scaled(fault.rule.when, scale))
-    return replace(fault, when=scaled(fault.when, scale), rule=rule)
 
 
 # Reading
