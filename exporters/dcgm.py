@@ -128,7 +128,7 @@ class DcgmExposition(Exposition):
         self._rates: Samples = defaultdict(dict)
 
     @property
-    def enabled(self) -> bool:  # type: ignore[override]
+    def enabled(self) -> bool:
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:

@@ -181,8 +181,6 @@ class RenderedPage(NamedTuple):
 class Exposition:
     """Renders the latest snapshot once. All clients receive the result until the next tick."""
 
-    enabled = True
-
     def __init__(
         self,
         latest: Callable[[], Snapshot],
