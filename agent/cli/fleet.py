@@ -55,7 +55,7 @@ async def run_fleet(given: argparse.Namespace) -> None:
         ended.result()
 
 
-def _given() -> argparse.Namespace:
+if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("number", type=int)
     parser.add_argument("system")
@@ -63,15 +63,11 @@ def _given() -> argparse.Namespace:
     parser.add_argument("speed", type=float)
     parser.add_argument("cut", type=float, nargs="?", default=300.0)  # s
     parser.add_argument("--config", type=Path)
-    return parser.parse_args()
-
-
-if __name__ == "__main__":
     sys.setswitchinterval(SWITCH_INTERVAL)  # keeps scrapes fast despite many threads
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection per node
     try:
-        asyncio.run(run_fleet(_given()))
+        asyncio.run(run_fleet(parser.parse_args()))
     except BadInput as error:
         print(error, file=sys.stderr)
         sys.exit(2)
