@@ -144,12 +144,6 @@ class SimulatedDevices(SimulatedDevice):
                 self.meter.add(f"{flow}:{disk.name}", amount)
 
     @property
-    def volumes(self) -> list[SimulatedDisk | SimulatedArray]:
-        """Devices with a file system: the arrays, and the disks in no array."""
-        members = [disk for array in self.arrays for disk in array.members]
-        return [*(disk for disk in self.disks if disk not in members), *self.arrays]
-
-    @property
     def service(self) -> str:
         """Name of the process of the Fabric Manager. Raise FileNotFoundError after its end."""
         if self.faults["fabric"]:

@@ -1,7 +1,6 @@
 """The simulated driver: its calls, versions, state, errors, and log."""
 
 import ctypes
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -84,6 +83,7 @@ UNINITIALIZED, NO_PERMISSION, NOT_FOUND, TIMEOUT, FUNCTION_NOT_FOUND = 1, 4, 6, 
 GPU_IS_LOST, VERSION_MISMATCH, UNKNOWN = 15, 25, 999
 
 MOST_LINKS = 18
+ALL_ONES = 0xFFFFFFFF  # for no instance, all links, and the PCI address of an NVSwitch
 
 
 class CallRow(Struct, frozen=True):
@@ -149,9 +149,6 @@ def refuse(code: int) -> NoReturn:
 HANDLES = 0x10_0000  # Address of the first device handle; handles are 16 bytes apart
 
 
-POINTERS = pynvml.c_nvmlDevice_t, pynvml.c_nvmlGpmSample_t, pynvml.c_nvmlEventSet_t
-
-
 def pointer_to(address: int, kind: Any) -> Any:
     """Return an opaque NVML pointer, which is never dereferenced."""
     return ctypes.cast(ctypes.c_void_p(address), kind)
@@ -159,8 +156,6 @@ def pointer_to(address: int, kind: Any) -> Any:
 
 def address_of(pointer: Any) -> int:
     """Return the address of an opaque pointer, or 0 if the argument is not a pointer."""
-    if isinstance(pointer, POINTERS):  # because `cast` is six times slower
-        return int.from_bytes(pointer, sys.byteorder)
     try:
         return ctypes.cast(pointer, ctypes.c_void_p).value or 0
     except ctypes.ArgumentError:
@@ -195,7 +190,3 @@ class SimulatedKernelLog(KernelLog):
         named = pid is not None and code in _TABLES["of_programs"]
         who = f"pid={pid}, name=python" if named else "pid='<unknown>', name=<unknown>"
         self.write(f"NVRM: Xid (PCI:{address[:-2]}): {code}, {who}, {words}".removesuffix(", "))
-
-    def sxid(self, switch: int, code: int, words: str) -> None:
-        place = f"{0x86 + switch:02x}:00.0"
-        self.write(f"nvidia-nvswitch{switch}: SXid (PCI:0000:{place}): {code}, {words}")

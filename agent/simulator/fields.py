@@ -13,6 +13,7 @@ import pynvml
 
 from agent.simulator import driver
 from agent.simulator.driver import (
+    ALL_ONES,
     MOST_LINKS,
     NVML,
     FieldRow,
@@ -25,9 +26,6 @@ from agent.simulator.mig import instances
 
 ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`; setting pynvml fields is slow
 
-ALL_LINKS = 0xFFFFFFFF
-
-
 FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
 
@@ -37,7 +35,7 @@ def field_code(field: int, scope: int, gpu: SimulatedGpu) -> int:
     row = FIELDS.get(field)
     if row is None or gpu.driver.numbers < row.since or not gpu.supports(row.of):
         return driver.NOT_SUPPORTED
-    if not (row.per_link or row.summed) or (row.summed and scope == ALL_LINKS):
+    if not (row.per_link or row.summed) or (row.summed and scope == ALL_ONES):
         return driver.ANSWERED
     code = gpu.link_code(scope)
     down = not code and row.summed and not gpu.active(gpu.links[scope])
@@ -46,7 +44,7 @@ def field_code(field: int, scope: int, gpu: SimulatedGpu) -> int:
 
 def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
     if row.counts:
-        links = gpu.links if scope == ALL_LINKS else [gpu.links[scope]]
+        links = gpu.links if scope == ALL_ONES else [gpu.links[scope]]
         counter = f"wire_{row.counts}" if row.wire else row.counts
         return (
             sum(gpu.meter.read_all([f"{counter}{link.number}" for link in links], now)) / row.unit
@@ -73,13 +71,12 @@ def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
 
 
 SAMPLES = 0x5000_0000  # Address before the first sample
-WHOLE = -1
 
 
 class GpmCounters(NamedTuple):
     """The counters of a GPU or GPU instance at time `at` (s)."""
 
-    of: tuple[int, int]  # GPU index, and GPU instance ID or WHOLE
+    of: tuple[int, ...]  # GPU index, and GPU instance ID if it is not the whole GPU
     at: float
     totals: dict[str, float]
 
@@ -99,22 +96,17 @@ def _free(nvml: Any, sample: Any) -> None:
     del nvml.samples[_address(nvml, sample)]
 
 
-def _get(nvml: Any, gpu: SimulatedGpu, sample: Any) -> Any:
-    now = nvml.machine.now
-    taken = GpmCounters((gpu.index, WHOLE), now, gpu.meter.copy(now))
-    nvml.samples[_address(nvml, sample)] = taken
-    return sample
-
-
-def _get_of_instance(nvml: Any, gpu: SimulatedGpu, number: int, sample: Any) -> Any:
-    """Take a sample of a GPU instance. An instance with a process is as active as the whole GPU,
-    and an instance without a process is idle."""
-    found = next((one for one in instances(gpu) if one.profile.number == number), None)
-    if found is None:
+def _get(nvml: Any, gpu: SimulatedGpu, *asked: Any) -> Any:
+    """Take a sample of a GPU, or of the GPU instance whose number is given first. An instance with
+    a process is as active as the whole GPU, and an instance without a process is idle."""
+    *numbers, sample = asked
+    of = {one.profile.number: one for one in instances(gpu)}
+    if not of.keys() >= set(numbers):
         refuse(driver.INVALID_ARGUMENT)
-    now = nvml.machine.now
-    totals = gpu.meter.copy(now) if found.processes else {}
-    nvml.samples[_address(nvml, sample)] = GpmCounters((gpu.index, number), now, totals)
+    idle = any(not of[number].processes for number in numbers)
+    now, place = nvml.machine.now, (gpu.index, *numbers)
+    totals = {} if idle else gpu.meter.copy(now)
+    nvml.samples[_address(nvml, sample)] = GpmCounters(place, now, totals)
     return sample
 
 
@@ -155,6 +147,6 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "nvmlGpmSampleAlloc": _alloc,
     "nvmlGpmSampleFree": _free,
     "nvmlGpmSampleGet": _get,
-    "nvmlGpmMigSampleGet": _get_of_instance,
+    "nvmlGpmMigSampleGet": _get,
     "nvmlGpmMetricsGet": _metrics,
 }

@@ -9,11 +9,9 @@ from msgspec.structs import astuple
 
 from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
-from agent.simulator.driver import CallRow, refuse
+from agent.simulator.driver import ALL_ONES, CallRow, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import AMPERE, address
-
-ALL_ONES = 0xFFFFFFFF
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 """Meter names, indexed by `nvmlNvLinkErrorCounter_t`."""
@@ -21,7 +19,6 @@ LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 POWER, UTILISATION = 0, 1  # Sample types
 
 PCIE_WINDOW = 0.02  # Period in seconds over which the driver counts PCIe bytes
-NO_INSTANCE = 0xFFFFFFFF
 
 
 def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
@@ -74,8 +71,8 @@ def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
     return int(rate * PCIE_OVERHEAD / 1000)
 
 
-def listed(process: SimulatedGpuProcess, gpu_instance: int = NO_INSTANCE) -> Any:
-    within = NO_INSTANCE if gpu_instance == NO_INSTANCE else 0
+def listed(process: SimulatedGpuProcess, gpu_instance: int = ALL_ONES) -> Any:
+    within = ALL_ONES if gpu_instance == ALL_ONES else 0
     used = {"pid": process.pid, "usedGpuMemory": process.memory}
     return pynvml.nvmlFriendlyObject(
         {**used, "gpuInstanceId": gpu_instance, "computeInstanceId": within}
@@ -159,11 +156,6 @@ def _clocks(_: Any, gpu: SimulatedGpu, kind: int) -> int:
     return _clock(kind, gpu.sm_clock, clocks.memory if gpu.awake else clocks.idle_memory)
 
 
-def _remapped(_: Any, gpu: SimulatedGpu) -> tuple[int, ...]:
-    failed = int(gpu.remap_failed)
-    return 0, failed + gpu.health.rows, int(gpu.health.rows_pending), failed
-
-
 ANSWERS: dict[str, Callable[..., Any]] = {
     "Name": _name,
     "Serial": lambda _, g: str(1_320_000_000_000 + 1_000_003 * g.index),
@@ -193,7 +185,6 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "PcieReplayCounter": lambda n, g: int(g.meter.read("pcie_replays", n.machine.now)),
     "PcieThroughput": _pcie,
     "TotalEccErrors": _ecc,
-    "RemappedRows": _remapped,
     "RetiredPages": lambda _, g, cause: list(range(g.health.pages if cause else 0)),
     "NvLinkState": _link_state,
     "NvLinkRemotePciInfo": _far_end,

@@ -206,7 +206,7 @@ class SimulatedGpu:
         """Whether the payload of links is counted: after driver 460, only on GPUs with a GPU System
         Processor (GSP)."""
         newest = self.model.architecture >= AMPERE
-        return self.model.linked and (newest or self.driver.numbers < (465,))
+        return self.model.links is not None and (newest or self.driver.numbers < (465,))
 
     def link_code(self, link: int) -> int:
         number = self.model.links.number if self.model.links else 0

@@ -88,6 +88,7 @@ SMART = "/run/dgx-telemetry-smart/objects.json"
 def _files(machine: Machine) -> dict[str, Content]:
     """Return the contents of all files that do not describe a process, by path."""
     devices, system = machine.devices, machine.system
+    members = [disk for array in devices.arrays for disk in array.members]
     kinds: dict[str, Iterable[Any]] = {
         "machine": [machine],
         "chassis": [devices] if system.chassis else [],
@@ -96,7 +97,7 @@ def _files(machine: Machine) -> dict[str, Content]:
         "slot": {*_ports(system).values()},
         "disk": devices.disks,
         "nvme": [disk for disk in devices.disks if disk.nvme],
-        "volume": devices.volumes,
+        "volume": [*(disk for disk in devices.disks if disk not in members), *devices.arrays],
         "array": devices.arrays,
         "redundant": [array for array in devices.arrays if not array.striped],
         "nic": devices.nics,

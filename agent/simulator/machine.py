@@ -123,19 +123,14 @@ class Machine:
             self.advance()
 
     def lose(self, index: int) -> None:
-        """Make a GPU fall off the bus, and take down all links to that GPU."""
+        """Make a GPU, or the last GPU if there are fewer, fall off the bus, and take down all links
+        to that GPU."""
+        index = min(index, len(self.gpus) - 1)
         self.kernel_log.write(f"NVRM: GPU {self.gpus[index].address}: GPU has fallen off the bus.")
         self.driver.xid(index, LOST_XID)
         self.gpus[index].lost = True
         for gpu in self.gpus:
             gpu.cut_peers.add(index)
-
-    def lose_third(self) -> None:
-        """Lose the third GPU, or the last GPU if there are fewer than three."""
-        self.lose(min(2, len(self.gpus) - 1))
-
-    def halve_width(self) -> None:
-        self.gpus[0].width //= 2
 
     def fatal_xid(self) -> None:
         self.xid(48 if self.system.model.datacentre else 62)

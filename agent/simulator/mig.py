@@ -21,7 +21,6 @@ FIRST_HANDLE = HANDLES + 0x8000
 """Address of the first MIG device handle. Seven handles are reserved for each GPU."""
 
 MOST_INSTANCES = 7
-GIB = 1 << 30
 
 
 class Profile(NamedTuple):
@@ -39,7 +38,7 @@ def profile_name(memory: int, slices: int, eighths: int) -> str:
     """Return the profile name on a GPU with `memory` bytes. The memory of the GPU is rounded up to
     GiB, and the instance's share is rounded to the nearest GiB (NVIDIA/go-nvlib,
     pkg/nvlib/device/mig_profile.go)."""
-    gigabytes = -(-memory // GIB)
+    gigabytes = -(-memory // (1 << 30))
     return f"{slices}g.{(gigabytes * eighths + 4) // 8}gb"
 
 

@@ -74,15 +74,6 @@ class GpuModel(Struct, frozen=True):
     prefixed_since: float = inf  # first driver branch that prefixes the name with "NVIDIA "
 
     @property
-    def fan(self) -> bool:
-        """Whether the board has a fan. Data center boards are cooled by the chassis."""
-        return not (self.datacentre or self.shared_memory)
-
-    @property
-    def linked(self) -> bool:
-        return self.links is not None
-
-    @property
     def wide(self) -> bool:
         """Whether the memory is HBM."""
         return self.bus_width >= 1024  # bits

@@ -13,6 +13,7 @@ import pynvml
 from agent.clock import SystemClock
 from agent.simulator import driver, fields, getters, mig
 from agent.simulator.driver import (
+    ALL_ONES,
     CALLS,
     HANDLES,
     CallRow,
@@ -30,7 +31,6 @@ NAP = 0.02  # s, interval at which a wait checks whether the driver still hangs
 GLANCE = 0.05  # s, interval at which a wait checks an event set
 FROZEN_WAIT = 0.01  # s, maximum wall-clock time of a wait with a simulated clock
 XID_EVENT = 0x8
-NO_INSTANCE = 0xFFFFFFFF
 
 
 def _find(nvml: Any, event_set: Any) -> EventSet:
@@ -139,7 +139,7 @@ class SimulatedNvml:
             if happened := _find(self, event_set).happened:
                 index, code = happened.popleft()
                 handle = self.handle(index)
-                return pynvml.c_nvmlEventData_t(handle, XID_EVENT, code, NO_INSTANCE, NO_INSTANCE)
+                return pynvml.c_nvmlEventData_t(handle, XID_EVENT, code, ALL_ONES, ALL_ONES)
             left = deadline - time.monotonic()
             if left <= 0:
                 refuse(driver.TIMEOUT)
