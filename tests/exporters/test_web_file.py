@@ -129,7 +129,7 @@ async def test_a_broken_file_keeps_the_old_and_is_reported_once_a_change(
     assert len(errors) == 2
 
 
-@pytest.mark.parametrize(("first", "then"), [("{}", TLS), (TLS, USERS)])
+@pytest.mark.parametrize(("first", "then"), [("{}", TLS), (TLS, USERS)], ids=["on", "off"])
 async def test_switching_tls_needs_a_restart_and_says_so(
     folder: Path, first: str, then: str, caplog: pytest.LogCaptureFixture
 ) -> None:
