@@ -11,8 +11,6 @@ from agent.status.build import StatusBoard
 from agent.status.model import Status
 from tests.support.machines import AgentBench, simulated
 
-HELD_AFTER = 5.0  # s, not a minute
-
 
 @dataclass
 class Shown:
@@ -56,6 +54,6 @@ def status_of(bench: AgentBench) -> Status:
 
 
 def shown(name: str, *sections: Section, gpus: int | None = None) -> Shown:
-    """A machine of this name that has not ticked yet."""
-    bench = simulated(name, Settings(Thresholds(held_after=HELD_AFTER), *sections), gpus)
+    """A machine of this name that has not ticked yet; a GPU is held after 5 s, not a minute."""
+    bench = simulated(name, Settings(Thresholds(held_after=5.0), *sections), gpus)
     return Shown(bench, board_of(bench.agent, bench.hardware))
