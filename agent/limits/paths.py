@@ -166,15 +166,6 @@ class PathAccounts:
                 out.add(RATIO, account.ratio, *key)
         return out.reading(PATHS_KEY)
 
-    def _limit_samples(self) -> ReadOutput:
-        out = ReadOutput(0.0)
-        for key, speed in self.specs.items():
-            out.add(SPEC, speed, *key)
-        for key, limit in self.limits.items():
-            out.add(LIMIT, limit.bytes_per_second, *key)
-            out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
-        return out
-
     def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
         settings = self.configuration.current
         # At startup, in every tick: GPUs may respond later than network interfaces.
@@ -187,11 +178,16 @@ class PathAccounts:
             found = find_paths(machine)
             self.limits = resolve(machine, found)
             self.specs = {f.key: f.spec.bytes_per_second for f in found if f.spec}
-            self._of_limits = self._limit_samples()
+            out = self._of_limits = ReadOutput(0.0)
+            for key, speed in self.specs.items():
+                out.add(SPEC, speed, *key)
+            for key, limit in self.limits.items():
+                out.add(LIMIT, limit.bytes_per_second, *key)
+                out.add(LIMIT_INFO, 1, *key, limit.origin, limit.source)
             here = {(key.path, key.device, key.direction) for key, *_ in found}
             missing = Absent(Reason.MISSING, "the configuration limits a device that is not here")
             for path, device, direction in sorted(configured.keys() - here):
-                self._of_limits.absent(LIMIT, missing, path, device, "", "", direction)
+                out.absent(LIMIT, missing, path, device, "", "", direction)
             self.unlimited.clear()
             self.forget(snapshot.at)
         self.observe(samples)
