@@ -15,7 +15,7 @@ from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.gpu_shares import BOOKED, JOB_SHARE, KEY, OF_JOB, GpuShares, Shares
 from agent.diagnosis.hang import late_gpus
 from agent.diagnosis.job_record import JobRecord, Totals, totals
-from agent.diagnosis.pulses import REASONS, GpuPulse, JobPulse
+from agent.diagnosis.pulses import GpuPulse, JobPulse
 from agent.diagnosis.tick_context import RankActivity
 from agent.jobs.grouping import JobGroup, JobMember
 from agent.jobs.identity import JobLabels
@@ -264,7 +264,7 @@ def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
     """Return the most frequent reason among a job's GPUs why the job has no step time."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
-    return REASONS[max(reasons, key=reasons.count)].reason if reasons else Reason.NOT_ENOUGH
+    return max(reasons, key=reasons.count) if reasons else Reason.NOT_ENOUGH
 
 
 def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:

@@ -10,7 +10,7 @@ from agent.diagnosis.active_share import ALWAYS
 from agent.diagnosis.evidence import SPAN
 from agent.diagnosis.tick_context import LastTick
 from agent.jobs.grouping import JobGroup
-from agent.jobs.pulse import NoPulse, Pulse, PulseReading
+from agent.jobs.pulse import Pulse, PulseReading
 from agent.jobs.speed import SLOWER
 from agent.metrics import declared_beside
 from agent.model import (
@@ -36,10 +36,10 @@ CONFIDENCE = _METRICS["dgx_gpu_step_confidence_ratio"]
 
 KEY = ReadKey("pulse", "steps")
 REASONS = {
-    NoPulse.NOT_ENOUGH: Absent(Reason.NOT_ENOUGH, "its power has few samples so far"),
-    NoPulse.TOO_SHORT: Absent(Reason.TOO_SHORT, "its power repeats faster than it is sampled"),
-    NoPulse.IRREGULAR: Absent(Reason.IRREGULAR, "its power varies without repeating"),
-    NoPulse.FLAT: Absent(Reason.FLAT, "at rest, evenly at work, or held at its power limit"),
+    Reason.NOT_ENOUGH: "its power has few samples so far",
+    Reason.TOO_SHORT: "its power repeats faster than it is sampled",
+    Reason.IRREGULAR: "its power varies without repeating",
+    Reason.FLAT: "at rest, evenly at work, or held at its power limit",
 }
 """Reasons why there is no step time."""
 
@@ -67,11 +67,11 @@ class GpuPulse:
         return self.reading.step_seconds if self.reading and not self.ambiguous else None
 
     @property
-    def reason(self) -> NoPulse | None:
+    def reason(self) -> Reason | None:
         """Reason why there is no step time, or None if there is a step time or no reading."""
         if self.reading is None:
             return None
-        return self.reading.reason or (NoPulse.IRREGULAR if self.ambiguous else None)
+        return self.reading.reason or (Reason.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
         """Record the current processes on the GPU. New processes start a new pulse."""
@@ -182,11 +182,11 @@ class GpuPulses:
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
         """Return the reason why a GPU with a process has no step time, or None if it has one."""
         if one.reading is None:
-            return REASONS[NoPulse.NOT_ENOUGH]
+            return Absent(Reason.NOT_ENOUGH, REASONS[Reason.NOT_ENOUGH])
         if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):
             return Absent(Reason.STALLED, "no sample of its power came lately")
         if one.reading.reason:
-            return REASONS[one.reading.reason]
+            return Absent(one.reading.reason, REASONS[one.reading.reason])
         why = one.ambiguous or (APART if gpu.uuid in self._apart else "")
         return Absent(Reason.IRREGULAR, why) if why else None
 

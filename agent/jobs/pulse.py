@@ -11,12 +11,13 @@ import struct
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 from itertools import accumulate, takewhile
 from math import cos, isqrt, pi, sqrt
 from operator import eq, itemgetter, sub
 from statistics import fmean, median
 from typing import NamedTuple
+
+from agent.model import Reason
 
 
 def autocorrelation(
@@ -99,22 +100,13 @@ FLAT = 0.12
 H200, 0.06 to 0.11 on an H200 at the board power limit, and at least 0.18 for jobs with steps."""
 
 
-class NoPulse(StrEnum):
-    """Reason why there is no pulse."""
-
-    NOT_ENOUGH = "not_enough"  # too few samples since the start or since a gap
-    TOO_SHORT = "too_short"  # steps are too short for the sampling interval
-    IRREGULAR = "irregular"
-    FLAT = "flat"  # power is almost constant: idle, spinning, or at its limit
-
-
 class PulseReading(NamedTuple):
     """Step time of a GPU as of its latest sample, and the number of steps."""
 
     step_seconds: float | None = None
     confidence: float = 0.0
     """Autocorrelation (0-1) of the power at the period, or 0 if there is no period."""
-    reason: NoPulse | None = NoPulse.NOT_ENOUGH
+    reason: Reason | None = Reason.NOT_ENOUGH
     """Reason why there is no period, or None if there is one."""
     steps: float = 0.0
     """Number of steps since the first sample, counted only while the step time was known."""
@@ -205,18 +197,18 @@ class Pulse:
         if not self._windows[1]:
             return PulseReading()
         if self._flat:
-            return PulseReading(reason=NoPulse.FLAT)
+            return PulseReading(reason=Reason.FLAT)
         for scale, windows in self._windows.items():
             found = _agreed([one for one in windows if one])
             if found is not None and found.resolved:
                 lag = 2 * WINDOW * scale * self._spacing
                 return PulseReading(found.length, found.strength, None, lag=lag)
             if found is not None and scale == 1:
-                return PulseReading(reason=NoPulse.TOO_SHORT)
+                return PulseReading(reason=Reason.TOO_SHORT)
             if sum(map(bool, windows)) >= AGREEING:
                 break  # irregular steps: an occasional period does not count
         enough = self._arrived >= 8 * WINDOW  # before that, the steps may be long
-        return PulseReading(reason=NoPulse.IRREGULAR if enough else NoPulse.NOT_ENOUGH)
+        return PulseReading(reason=Reason.IRREGULAR if enough else Reason.NOT_ENOUGH)
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:

@@ -4,7 +4,6 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.diagnosis import pulses
-from agent.jobs.pulse import NoPulse
 from agent.model import Reason, TimedSeries
 from agent.simulator import build, parse
 from agent.sources import power, process
@@ -96,7 +95,7 @@ def test_of_several_loaders_no_step_is_believed() -> None:
     before = one.steps
     stepping(one, end, 0.43)
     assert one.step is None
-    assert one.reason is NoPulse.IRREGULAR
+    assert one.reason is Reason.IRREGULAR
     assert one.steps == before > 100
 
 
@@ -106,7 +105,7 @@ def test_the_rhythm_of_a_power_limit_is_no_step(swing: float, shown: bool) -> No
     one = pulses.GpuPulse(occupied=True)
     stepping(one, 0.0, 0.95, 692 + swing, 692 - swing)
     assert one.step == (pytest.approx(0.95, rel=0.01) if shown else None)
-    assert one.reason is (None if shown else NoPulse.FLAT)
+    assert one.reason is (None if shown else Reason.FLAT)
     assert one.steps > 50 if shown else one.steps == 0
 
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.jobs import pulse as pulses
-from agent.jobs.pulse import NoPulse, Pulse, PulseReading, autocorrelation
+from agent.jobs.pulse import Pulse, PulseReading, autocorrelation
+from agent.model import Reason
 from tests.support import power_signals as power
 from tests.support.power_signals import Phase, Samples
 from tests.support.repository import ROOT
@@ -104,17 +105,17 @@ def test_recorded_steps_are_reported(name: str, reported_times: int) -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("decode", NoPulse.NOT_ENOUGH),  # irregular, but long steps cannot be ruled out in 29 s
-        ("loader-threads", NoPulse.NOT_ENOUGH),
-        ("gpt-short", NoPulse.TOO_SHORT),
-        ("tcp", NoPulse.TOO_SHORT),
-        ("resnet-short", NoPulse.NOT_ENOUGH),
-        ("gpt-below", NoPulse.TOO_SHORT),
-        ("alias", NoPulse.TOO_SHORT),
-        ("spinning", NoPulse.NOT_ENOUGH),
+        ("decode", Reason.NOT_ENOUGH),  # irregular, but long steps cannot be ruled out in 29 s
+        ("loader-threads", Reason.NOT_ENOUGH),
+        ("gpt-short", Reason.TOO_SHORT),
+        ("tcp", Reason.TOO_SHORT),
+        ("resnet-short", Reason.NOT_ENOUGH),
+        ("gpt-below", Reason.TOO_SHORT),
+        ("alias", Reason.TOO_SHORT),
+        ("spinning", Reason.NOT_ENOUGH),
     ],
 )
-def test_nothing_is_reported_recorded_loads_without_a_pulse(name: str, reason: NoPulse) -> None:
+def test_nothing_is_reported_recorded_loads_without_a_pulse(name: str, reason: Reason) -> None:
     all_reported = shown(trace(name).samples)
     assert reported_steps(all_reported) == []
     assert all_reported[-1].reading.reason is reason
@@ -179,7 +180,7 @@ def test_a_sensor_that_holds_its_values_sees_longer_steps_only() -> None:
     assert reported_steps(shown(coarse))[-1] == pytest.approx(0.7, rel=0.01)
     fine = shown(power.held(power.sampled(power.steps(0.3), 60), 5))
     assert reported_steps(fine) == []
-    assert fine[-1].reading.reason in {NoPulse.TOO_SHORT, NoPulse.IRREGULAR}
+    assert fine[-1].reading.reason in {Reason.TOO_SHORT, Reason.IRREGULAR}
 
 
 @pytest.mark.parametrize("step", [0.3, 1.0, 2.2])
@@ -211,7 +212,7 @@ def test_of_irregular_work_next_to_nothing_is_claimed(name: str) -> None:
     """30 s an hour at most."""
     all_reported = of_load(IRREGULAR[name], 20 * 60)
     assert claimed_seconds(all_reported) <= 10
-    assert all_reported[-1].reading.reason in {NoPulse.IRREGULAR, NoPulse.TOO_SHORT}
+    assert all_reported[-1].reading.reason in {Reason.IRREGULAR, Reason.TOO_SHORT}
 
 
 # What changes
@@ -321,7 +322,7 @@ def test_after_a_long_gap_all_begins_again() -> None:
     after = shown([sample for sample in samples if sample[0] > 40], pulse)
     assert before[-1].reading.step_seconds is not None
     assert after[0].reading.step_seconds is None
-    assert after[0].reading.reason is NoPulse.NOT_ENOUGH
+    assert after[0].reading.reason is Reason.NOT_ENOUGH
     assert after[0].reading.steps == before[-1].reading.steps
     assert after[-1].reading.step_seconds == pytest.approx(0.3, rel=0.01)
     assert after[-1].reading.steps > before[-1].reading.steps
