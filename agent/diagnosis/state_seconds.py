@@ -1,11 +1,10 @@
 """Seconds of a GPU by state and cause, and the current leader: the pair with the largest share."""
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agent.diagnosis.energy import EnergyByState
+from agent.diagnosis.energy import EnergyByState, Parts
 from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
@@ -21,9 +20,6 @@ BRIDGED = 60.0
 across a gap if the states before and after the gap are the same."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
-
-Parts = Mapping[Pair, float]
-"""Shares of a second by state and cause, which sum to 1."""
 
 
 class Lead(NamedTuple):
