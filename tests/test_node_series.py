@@ -39,7 +39,8 @@ def counted(system: str) -> list[str]:
 
 
 def shown(bench: AgentBench, config: MetricsConfig, *, per_link: bool = False) -> tuple[int, int]:
-    """Series and kB of a scrape."""
+    """Series and kB of a scrape, in two digits: some values have more digits in one run than in
+    another."""
     latest = bench.agent.poller.latest
     selected = Exposition(
         lambda: latest,
@@ -49,7 +50,7 @@ def shown(bench: AgentBench, config: MetricsConfig, *, per_link: bool = False) -
         per_link=lambda: per_link,
     )
     text = selected.page(TEXT).plain.decode()
-    return len(re.findall("^[^#]", text, re.MULTILINE)), round(len(text) / 1000)
+    return len(re.findall("^[^#]", text, re.MULTILINE)), int(float(f"{len(text) / 1000:.2g}"))
 
 
 def test_a_large_node_is_small() -> None:
