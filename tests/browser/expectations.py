@@ -13,7 +13,7 @@ ALL = -1
 READ_PAGE = Path(__file__).with_name("read_page.js").read_text(encoding="utf-8")
 
 
-SHORT_OF_PROCESSORS = "in each second for a processor"
+SHORT_OF_PROCESSORS = "s per second for a CPU, so its readings are late"
 
 
 @dataclass(frozen=True, slots=True)
