@@ -144,6 +144,16 @@ async def test_a_call_that_hangs_stalls_its_own_lane_only(machine: Machine) -> N
     assert machine.stalled() == {}
 
 
+async def test_a_wait_that_is_counted_late_ends_no_stall(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await machine.tick()
+    for took, stuck in ((5.1, 1), (4.6, 1), (5.1, 1), (0.3, 0), (4.6, 0)):
+        monkeypatch.setattr(Worker, "stalled_for", took)
+        await machine.tick()
+        assert len(machine.poller.stuck) == 2 * stuck, took
+
+
 async def test_a_tick_waits_for_its_lanes_but_not_for_ever(machine: Machine) -> None:
     machine.answers.clear()
     start = machine.clock.monotonic()
