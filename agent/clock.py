@@ -1,5 +1,5 @@
-"""The agent's clock, which is a parameter so that tests can freeze it and simulations can speed it
-up, and the CPU time of the agent's threads."""
+"""The agent's clock, and the CPU time of the agent's threads. The clock is a parameter, so that
+tests can freeze it and simulations can speed it up."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wa
 
 
 class ThreadTime(NamedTuple):
-    """CPU time of a thread since its start (wall-clock s) and its number of time slices."""
+    """CPU time of a thread since its start in wall-clock seconds, and its number of time slices."""
 
     ran: float
     queued: float  # ready to run, but waiting for a CPU
@@ -30,7 +30,7 @@ NO_TIME = ThreadTime(0.0, 0.0, 0)
 
 
 class ProcessorTime(NamedTuple):
-    """CPU time of all threads of this process at a point in time (wall-clock s)."""
+    """CPU time of all threads of this process at a point in time, in wall-clock seconds."""
 
     at: float
     threads: Mapping[int, ThreadTime]  # by kernel thread ID
@@ -50,8 +50,7 @@ class ProcessorTime(NamedTuple):
         return max(mine.queued + lock, self.late - before.late)
 
     def queued_since(self, before: "ProcessorTime") -> float:
-        """Return the total number of seconds that all threads have waited for a CPU since
-        `before`."""
+        """Return the total seconds for which all threads have waited for a CPU since `before`."""
         return sum(thread.queued for thread in self._since(before).values())
 
     def _since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:
@@ -68,10 +67,10 @@ class Clock(Protocol):
     """Speed relative to wall-clock time. Limits for lateness are in wall-clock seconds."""
 
     def monotonic(self) -> float:
-        """Return seconds on the agent's clock, which starts at any value and is never set back."""
+        """Return seconds on the agent's clock. It starts at any value and is never set back."""
 
     def time(self) -> float:
-        """Return the wall-clock time in seconds since the epoch, which may jump."""
+        """Return the wall-clock time in seconds since the epoch. The wall clock may jump."""
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` seconds on this clock."""
@@ -83,7 +82,7 @@ class Clock(Protocol):
         """Return the CPU times of this process, read at most `age` wall-clock seconds ago."""
 
     def offset(self) -> float | None:
-        """Return the wall-clock time minus the time since boot (s), which changes only when the
+        """Return the wall-clock time minus the time since boot in seconds. It changes only when the
         clock is set. Return None shortly after boot, when the clock may not be synchronized yet."""
 
 

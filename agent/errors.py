@@ -48,7 +48,7 @@ class LogEvent:
     """The message of a log record: an event name and fields.
 
     Formatters may read the name and the fields separately. The string form is a single line,
-    `event=NAME key=value`, which is safe to print: names from a driver or a recording cannot inject
+    `event=NAME key=value`. It is safe to print: names from a driver or a recording cannot inject
     terminal control sequences.
     """
 

@@ -34,7 +34,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     index in the structure that it returns, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`,
     and `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values,
     separated by spaces, declares a series per call. The value is multiplied by `times` and divided
-    by `per`, which results in the metric's unit. `every` is the name of an interval, and `source`
+    by `per`. The result is in the metric's unit. `every` is the name of an interval, and `source`
     is the source that fails if the call fails (by default, the file).
 
     `kinds` describes the values of a label, such as the reasons of a counter, for the code that
@@ -85,12 +85,12 @@ class Declarations(dict[str, Metric]):
 
 
 def beside(module: str, name: str = "") -> dict[str, Any]:
-    """Return the TOML file with the name of the module whose `__file__` is given, or with another
-    name at or below the module's folder."""
+    """Return the contents of the TOML file `name` at or below the folder of the module with the
+    given `__file__`. The default is the name of the module."""
     path = Path(module)
     return tomllib.loads((path.parent / f"{name or path.stem}.toml").read_text(encoding="utf-8"))
 
 
 def declared_beside(module: str) -> Declarations:
-    """Return the metrics declared in the TOML file next to the module whose `__file__` is given."""
+    """Return the metrics declared in the TOML file next to the module with the given `__file__`."""
     return Declarations(convert(beside(module), dict[str, Declaration]))

@@ -148,8 +148,7 @@ class Sample(NamedTuple):
 
 class TimedSeries(NamedTuple):
     """Values of a metric that the driver sampled between two reads, oldest first. `times` are in
-    seconds on the driver's clock, which has the speed of the agent's clock but a different
-    origin."""
+    seconds on the driver's clock. It has the speed of the agent's clock but a different origin."""
 
     metric: Metric
     labels: Labels
@@ -308,7 +307,7 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on a GPU: its state and cause, evidence, and time shares, which sum to 1."""
+    """Verdict on a GPU: its state and cause, evidence, and time shares that sum to 1."""
 
     state: State
     cause: Cause

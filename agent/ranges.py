@@ -51,7 +51,7 @@ def gpus_named(indices: Iterable[int]) -> str:
 
 @lru_cache(maxsize=4096)
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a key for natural sorting, which puts `gpu10` after `gpu9`."""
+    """Return a key for natural sorting, with `gpu10` after `gpu9`."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
@@ -74,8 +74,8 @@ def is_loopback(address: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
-    """Return device names such as `gpu0-7, nvme2-9n1, sda`, in which names that differ only in one
-    number are a range. Empty names are omitted."""
+    """Return device names such as `gpu0-7, nvme2-9n1, sda`, with a range for names that differ in
+    only one number. Empty names are omitted."""
     families: dict[str, list[list[str]]] = {}
     for name in sorted(filter(None, devices), key=natural):
         families.setdefault(re.sub(r"\d+", "#", name), []).append(re.split(r"(\d+)", name))

@@ -49,7 +49,7 @@ def missing(receivers: Receivers) -> str:
 
 
 def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
-    """Return the notification integrations of a receiver whose first settings are not empty."""
+    """Return the integrations of a receiver. Omit an integration if its first setting is empty."""
     given = {**asdict(r), "subject": _MESSAGE["subject"], "text": TEXT}
     known = _MESSAGE["ways"]
     of_people = {} if receiver == "watchdog" else known["all"]

@@ -1,4 +1,4 @@
-"""The table of firing alerts and their first steps, which several dashboards contain."""
+"""The table of firing alerts and their first steps. Several dashboards contain this table."""
 
 import re
 from collections.abc import Callable

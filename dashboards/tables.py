@@ -54,7 +54,7 @@ class Column(Struct, forbid_unknown_fields=True):
 
 
 class Table(Panel, kw_only=True):
-    """A row for each label set, sorted by the first column in descending order of severity."""
+    """A table with a row for each label set. Rows are sorted by the first column, worst first."""
 
     columns: tuple[Column, ...]
     links: dict[str, str] = field(default_factory=dict)  # by label: dashboard or URL
@@ -105,7 +105,7 @@ class Table(Panel, kw_only=True):
 
 class Matrix(OfFigures, kw_only=True):
     """A table with a label for rows and a label for columns. Each cell is a coloured value, or 0 if
-    missing. If `cell` is a label with states, the cells are words and the columns are sorted."""
+    missing. If `cell` is a label, the cells contain its values, and the columns are sorted."""
 
     width: int = 24
     of: tuple[str, str]

@@ -133,7 +133,7 @@ class AccessControl:
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Return the response to a rejected client, whose connection is closed afterwards."""
+    """Return the response to a rejected client. The connection is closed after the response."""
     response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
     response.force_close()
     return response

@@ -16,7 +16,7 @@ from exporters.settings import Families
 
 
 class NewPart(NamedTuple):
-    """A series that is still exported as 0, with its start (s), and the responses by client."""
+    """A series that is still exported as 0: its start in seconds, and its responses by client."""
 
     since: float
     answers: Counter[str]

@@ -87,7 +87,7 @@ class AgentPages:
     async def _exposed(
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
-        """Return the page of this tick, which is rendered once for all clients."""
+        """Return the page of this tick. It is rendered once for all clients."""
         found = exposition.cached(accept)
         if found is None:
             found = await self._rendered(partial(exposition.page, accept))
@@ -148,7 +148,7 @@ def wants_gzip(request: web.Request) -> bool:
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:
-    """Return a response with a body, which is already compressed if `gzip` is true."""
+    """Return a response with the given body. If `gzip` is true, the body is already compressed."""
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: vary}
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"

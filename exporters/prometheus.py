@@ -144,7 +144,7 @@ class ExpositionLines:
 
 
 def without_single_links(families: Families) -> dict[str, list[Sample]]:
-    """Drop traffic and limits of individual NVLinks, whose device names are like gpu0:3."""
+    """Drop traffic and limits of individual NVLinks. Their device names are like gpu0:3."""
     traffic = {metric.name for metric in nvlink.PER_LINK}
     found = {name: its for name, its in families.items() if name not in traffic}
     for name, samples in found.items():
@@ -246,7 +246,7 @@ _METRICS = declared_beside(__file__)
 
 def process_samples() -> Iterator[Sample]:
     """Yield the `process_*` metrics of Prometheus client libraries. The Python library would also
-    import OpenSSL, which costs an agent without TLS 6 MB of memory. Raise OSError if /proc is not
+    import OpenSSL and use 6 MB more memory, even without TLS. Raise OSError if /proc is not
     mounted."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on

@@ -84,9 +84,9 @@ async def serve(
 def _limited(
     connect: Callable[[Any, Transport], None], most: int
 ) -> Callable[[Any, Transport], None]:
-    """Limit the connections, which neither asyncio nor aiohttp does. Any further connection closes
-    the oldest connection of the client with the most connections. `connect` is told of a new
-    connection: with TLS before the handshake, which a client may never begin."""
+    """Limit the connections, because neither asyncio nor aiohttp does. Any further connection
+    closes the oldest connection of the client with the most connections. `connect` is called for a
+    new connection, with TLS before the handshake, because a client may never begin a handshake."""
     connect = getattr(connect, "__wrapped__", connect)
     clients: dict[Transport, str] = {}
 

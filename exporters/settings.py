@@ -61,7 +61,7 @@ class HttpConfig(Section, frozen=True):
 
 
 class DcgmConfig(Section, frozen=True):
-    """Whether `/metrics/dcgm` is enabled, and the names that it uses."""
+    """Settings of `/metrics/dcgm`: whether it is enabled, and the names that it uses."""
 
     table = "dcgm"
 

@@ -1,4 +1,4 @@
-"""Composition root, which builds an agent from its configuration and hardware."""
+"""Composition root. It builds an agent from its configuration and hardware."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # imported at run time only by the commands that need it
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Source of all monitored data, which consists of the NVML library and the host."""
+    """Source of all monitored data: the NVML library and the host."""
 
     library: Callable[[], Any]
     host: Host
@@ -99,7 +99,7 @@ class Agent:
     """An agent that is ready to run, with its hardware, sources, diagnosis, and poller. If `inline`
     is true, all reads run on the caller's thread, as required by tests.
 
-    Raises ConfigError if the configured system does not exist.
+    The constructor raises ConfigError if the configured system does not exist.
     """
 
     def __init__(

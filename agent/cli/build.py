@@ -1,4 +1,4 @@
-"""The `dgx-telemetry build` command, which writes generated files, such as rules and dashboards."""
+"""The `dgx-telemetry build` command. It writes generated files, such as rules and dashboards."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""The `dgx-telemetry check` command, which reports the system, faults, and absent metrics."""
+"""The `dgx-telemetry check` command. It reports the system, faults, and absent metrics."""
 
 import argparse
 import io

@@ -1,4 +1,4 @@
-"""Runs a check in a child process, which is killed if it does not finish in time."""
+"""Runs a check in a child process. The child process is killed if it does not finish in time."""
 
 import json
 import os

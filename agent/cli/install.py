@@ -1,4 +1,4 @@
-"""The `dgx-telemetry install` and `uninstall` commands, which set up or remove the service."""
+"""The `dgx-telemetry install` and `uninstall` commands. They set up or remove the service."""
 
 import argparse
 import os
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def installing() -> Iterator[Command]:
-    """Yield commands that install the program and its units, and that enable and start the service.
+    """Yield commands that install the program and its units, and then enable and start the service.
     If a package is installed, only enable and start the service."""
     if not PACKAGED.exists():
         if HOME.exists() and not MARK.exists():

@@ -1,4 +1,4 @@
-"""The `dgx-telemetry inventory` command, which prints, writes, or serves the nodes of a fleet as
+"""The `dgx-telemetry inventory` command. It prints, writes, or serves the nodes of a fleet as
 Prometheus targets. The nodes come from a list, a file, or Slurm.
 
 A node that does not respond remains a target, so that an alert reports the node. A node is removed

@@ -1,4 +1,4 @@
-"""The `dgx-telemetry once` command, which prints the current status as text or JSON."""
+"""The `dgx-telemetry once` command. It prints the current status as text or JSON."""
 
 import argparse
 import json

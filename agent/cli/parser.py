@@ -1,4 +1,4 @@
-"""Command-line parser for the subcommands and their flags, which also reports usage errors."""
+"""Command-line parser for the subcommands and their flags. It also reports usage errors."""
 
 import argparse
 import re

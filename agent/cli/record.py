@@ -1,4 +1,4 @@
-"""The `dgx-telemetry record` command, which records the raw responses of the hardware to a file."""
+"""The `dgx-telemetry record` command. It records the raw responses of the hardware to a file."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""The `dgx-telemetry report` command, which reports used and lost GPU-hours."""
+"""The `dgx-telemetry report` command. It reports used and lost GPU-hours."""
 
 import argparse
 import json

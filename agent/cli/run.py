@@ -1,4 +1,4 @@
-"""The `dgx-telemetry run` command, which runs the agent in the foreground."""
+"""The `dgx-telemetry run` command. It runs the agent in the foreground."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""Client for a running agent, whose status is streamed to `once`, `watch`, and `check`."""
+"""Client of a running agent. It passes the agent's status to `once`, `watch`, and `check`."""
 
 import argparse
 import http.client

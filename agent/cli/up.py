@@ -1,4 +1,4 @@
-"""The `dgx-telemetry up` command, which runs the agent and its servers as a local stack."""
+"""The `dgx-telemetry up` command. It runs the agent and its servers as a local stack."""
 
 import argparse
 import asyncio
@@ -47,7 +47,7 @@ async def tail_alerts(port: int) -> None:
 
 
 def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Return alerts by fingerprint, except the watchdog alert, which always fires."""
+    """Return alerts by fingerprint, without the watchdog alert. The watchdog alert always fires."""
     return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity", "none") != "none"}
 
 

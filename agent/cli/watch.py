@@ -1,5 +1,5 @@
-"""The `dgx-telemetry watch` command, which shows the output of `once` in full-screen mode. The
-output is updated every second, and keys work similarly to those of top."""
+"""The `dgx-telemetry watch` command. It shows the output of `once` in full-screen mode. The output
+is updated every second, and keys work similarly to those of top."""
 
 import argparse
 import asyncio

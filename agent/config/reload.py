@@ -1,5 +1,5 @@
 """Applies changed settings to a running agent. It is a module of its own, because asyncio loads
-OpenSSL, and the settings are read before that is decided."""
+OpenSSL, and settings are read before the agent decides whether to load it."""
 
 import asyncio
 from collections.abc import Callable

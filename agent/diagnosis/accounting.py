@@ -189,7 +189,7 @@ class Diagnosis:
 
     @contextmanager
     def _guarded(self, account: GpuStateTime, gpu: GpuKey) -> Iterator[None]:
-        """Limit the effects of an exception to the given GPU, which then has no verdict."""
+        """Limit the effects of an exception to the given GPU. The GPU then has no verdict."""
         failure = None
         try:
             yield

@@ -30,7 +30,7 @@ ALERTS: dict[State, tuple[str, Severity]] = {
 
 
 def of_each(summary: str) -> str:
-    """Return a summary that covers several GPUs, each of which has its own thread or limit."""
+    """Return a summary that covers several GPUs with their own threads or limits."""
     return summary.replace(" by its ", ", each by its ")
 
 
@@ -47,7 +47,7 @@ def peer_advice(who: str = "the GPU that it waits for") -> str:
 
 
 def severity(pair: Pair) -> Severity | None:
-    """Return the severity of a state, which is the same everywhere, or None for a healthy state."""
+    """Return the severity of a state for all outputs, or None for a healthy state."""
     if pair == (State.STARVED, Cause.UNKNOWN):
         return Severity.INFO  # a notebook, or a server without requests, also waits
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None

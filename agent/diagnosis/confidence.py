@@ -22,9 +22,9 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Trials of similar verdicts: `right` of the `of` verdicts were correct. `counted` is the
-    number of seconds attributed to the state, `true` is the number of seconds the GPU was in the
-    state, and `both` is the overlap."""
+    """Trials of similar verdicts: `right` of the `of` verdicts were correct. The verdicts attribute
+    `counted` seconds to their state. The GPU was in this state for `true` seconds. `both` is the
+    overlap in seconds."""
 
     right: int
     of: int
@@ -39,7 +39,7 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether most of the seconds attributed to the state belonged to other states."""
+        """Whether the GPU was in other states for most of the `counted` seconds."""
         return self.of > 0 and 2 * self.both < self.counted
 
 

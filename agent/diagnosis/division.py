@@ -41,8 +41,8 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Shares of a second, which sum to 1, and the facts that determined each share. `waits_for` is
-    the peer for which the GPU waits."""
+    """Division of a second: shares that sum to 1, and the facts that determined each share.
+    `waits_for` is the peer for which the GPU waits."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Found] = field(default_factory=dict)
@@ -194,8 +194,8 @@ def _active(e: Evidence) -> ActiveShares:
 
 
 def _active_without_gpm(e: Evidence) -> ActiveShares:
-    """Correct utilization, which includes spinning and copies, based on power. A GPU does not work
-    while it draws the lower of two power levels, or much less power than a peer."""
+    """Correct utilization for spinning and copies, based on power. A GPU does not work while it
+    draws the lower of two power levels, or much less power than a peer."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = e.by_links

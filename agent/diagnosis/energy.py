@@ -50,8 +50,8 @@ def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[
 
 @dataclass(slots=True)
 class EnergyByState:
-    """Joules by state and cause, or by None for time without a known state. The increase of the
-    counter between two readings is divided over the time between them."""
+    """Energy in joules by state and cause, or by None for time without a known state. The increase
+    of the counter between two readings is divided over the time between them."""
 
     joules: dict[Pair | None, float] = field(default_factory=dict)
     counted: float | None = None  # last reading of the counter
@@ -68,7 +68,7 @@ class EnergyByState:
         self._samples.extend(series.values)
 
     def count(self, at: float, value: float) -> None:
-        """Process a reading of the counter, which resets when the driver is reloaded."""
+        """Process a reading of the counter. A reload of the driver resets the counter."""
         if at == self._read_at:
             return
         before = value if self.counted is None else self.counted

@@ -297,7 +297,7 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """The means, together with the power levels and the work level."""
+        """Means over the last seconds, together with the power levels and the work level."""
         return replace(self.means, power=self.history.power, level=self.history.level)
 
     @cached_property

@@ -32,9 +32,9 @@ NAMES = ("job_id", "user", "partition", "account")
 
 
 class HourRow(msgspec.Struct):
-    """GPU-seconds of a job by `state/cause`, joules in total and by `state/cause`, and equivalent
-    seconds at peak tensor throughput, if known. The job and owner fields are empty for time that
-    belongs to no job, and for jobs that share a GPU in unknown proportions."""
+    """Totals of a job in an hour: GPU-seconds and joules by `state/cause`, joules in total, and
+    equivalent seconds at peak tensor throughput, if known. The job and owner fields are empty for
+    time that belongs to no job, and for jobs that share a GPU in unknown proportions."""
 
     job_id: str = ""
     user: str = ""
@@ -56,7 +56,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """Return the row of an owner, or add a row if there is none."""
+        """Return the row of an owner. If the owner has no row, add a row."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER
@@ -188,7 +188,7 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Start an hour, which may be new, known from before a restart of the agent, or known
+        """Start an hour. The hour may be new, or known from before a restart of the agent, or known
         because the clock was set back."""
         before = self._now.hour
         if before:

@@ -123,7 +123,7 @@ def _shares(e: Evidence) -> bool:
 def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
     """Return the share of the thread's time spent on copies from and to pageable memory: the time
     that the copies take at their typical rate, plus kernel time for newly allocated memory. Pinned
-    memory needs no thread, and launches, which the GPU fetches, do not count as data."""
+    memory needs no thread, and launches do not count as data."""
     if _shares(e) or e.context.samples.value(workload.PINNING, *e.labels):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
@@ -145,8 +145,8 @@ def _polls(e: Evidence) -> bool:
 
 
 def _working(e: Evidence) -> float:
-    """Return the number of cores that workers use or wait for, or 0 if the workers only wake up at
-    times. The CPU time of a child that was never read is counted when the child exits."""
+    """Return the number of cores that workers use or wait for, or 0 if the workers only wake up
+    occasionally. The CPU time of a child that was never read is counted when the child exits."""
     cores = e.host.share("working", "running") + e.host.share("working", "queued")
     return cores if cores >= workload.REST_CORES else 0.0
 
@@ -285,7 +285,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts about unexplained time. A process that has just become idle is not held."""
+    """Return the facts about unexplained time. A GPU is held only after `held_after` seconds."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)

@@ -58,8 +58,8 @@ def of(totals: Totals, name: str) -> dict[Pair, float]:
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """The record of a job, which is updated on every tick. Times are in seconds on the agent's
-    monotonic clock, except for `wall`, which is in seconds since the epoch."""
+    """The record of a job, updated on every tick. Times are in seconds on the agent's monotonic
+    clock, except for `wall`, which is in seconds since the epoch."""
 
     id: str
     group: JobGroup
@@ -122,14 +122,14 @@ class JobRecord:
                 self.uses[uuid] = use
 
     def age(self, now: float) -> float:
-        """Return the number of seconds since the newest process of the job started or, else, was
-        seen."""
+        """Return the number of seconds since the newest process of the job started or, if that is
+        unknown, was seen."""
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
-        """Return how long the job had been running when it was first seen. An age that was
-        determined before the job's own processes were read is that of other processes, such as
-        those of an earlier Slurm job step on the same GPUs."""
+        """Return how long the job had been running when it was first seen. An age determined before
+        the job's own processes were read belongs to other processes, such as those of an earlier
+        Slurm job step on the same GPUs."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)

@@ -1,8 +1,8 @@
-"""Patterns in the driver's 20 ms power samples of a GPU, which may have two levels.
+"""Levels of the driver's 20 ms power samples of a GPU. The samples may have two levels.
 
 A GPU draws 125 to 330 W for a kernel that waits or moves data between GPUs, and 600 to 750 W for
 dense work (measured on H200 GPUs). A job that alternates between the two has two levels. A job that
-never waits has a single broad level, whose lower part stays above 0.7 of the upper part.
+never waits has a single broad level. Its lower part stays above 0.7 of the upper part.
 """
 
 from bisect import bisect_left

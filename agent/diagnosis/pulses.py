@@ -88,8 +88,8 @@ class GpuPulse:
 
 
 class JobPulse(NamedTuple):
-    """The step time of a job in seconds (None if its GPUs disagree), the confidence, the delay in
-    seconds until a change is visible, and the UUIDs of GPUs with different steps."""
+    """Pulse of a job: the step time in seconds (None if its GPUs disagree), the confidence, the
+    delay in seconds until a change is visible, and the UUIDs of GPUs with different steps."""
 
     step: float | None = None
     confidence: float = 0.0
@@ -193,7 +193,7 @@ class GpuPulses:
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
     """Return the UUIDs of GPUs on which several processes compute: the driver reports that the
-    processes take turns, or they are MPS clients, for which the driver reports no shares."""
+    processes take turns, or they are MPS clients. The driver reports no shares for MPS clients."""
     turns = [
         uuid
         for (_, uuid, _), part in samples.all(process.SHARE).items()
@@ -208,8 +208,8 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
-    """Return whether a GPU waits for batches that several loaders or threads prepare in parallel,
-    each of which is active most of the time."""
+    """Return whether a GPU waits for batches that several loaders or threads, each active most of
+    the time, prepare in parallel."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= ALWAYS or workers < 2:

@@ -222,7 +222,7 @@ class _Parser:
         return self.take()
 
     def selector(self, name: str, function: str = "") -> Condition:
-        """Parse a selector of a metric or recording rule. With `function`, it includes a range."""
+        """Parse a selector of a metric or recording rule. A `function` requires a range."""
         matchers = []
         if self.taken("{"):
             while not self.taken("}"):

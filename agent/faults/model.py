@@ -26,7 +26,7 @@ NEVER = "never"
 
 
 def alert_names() -> frozenset[str]:
-    """Return the names of all alerts, each of which has a runbook page."""
+    """Return the names of all alerts. Each alert has a runbook page."""
     return frozenset(path.stem for path in PAGES.glob("Dgx*.md"))
 
 

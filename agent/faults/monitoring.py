@@ -64,7 +64,7 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the time until the certificate expires, if it expires soon, or since its expiry."""
+    """Yield the time until the certificate expires, if soon, or the time since it expired."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall

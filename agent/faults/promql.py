@@ -49,8 +49,8 @@ RANGE = re.compile(rf"(?:(?<=\[)|(?<=s:)|(?<= offset )){SPAN.pattern}(?![\w.])")
 
 def scaled(expr: str, scale: float) -> str:
     """Return a PromQL expression in which every range is multiplied by `scale`. A range may be a
-    millisecond shorter than whole seconds to avoid overlapping another range; it remains a
-    millisecond shorter."""
+    millisecond shorter than whole seconds to avoid overlapping another range. Such a range remains
+    a millisecond shorter."""
     if scale == 1.0:
         return expr
 

@@ -50,9 +50,9 @@ def events(
     *,
     of_life: bool = False,
 ) -> tuple[Recording, ...]:
-    """Return the recording rules for a counter whose series may appear with their first event,
-    which `increase` does not count: the series above 0, the series that are new within the window,
-    and the events within the window.
+    """Return the recording rules for a counter whose series may appear with their first event: the
+    series above 0, the series that are new within the window, and the events within the window.
+    `increase` does not count the first event of such a series.
 
     A series is new if it did not exist on the day before the window under any GPU number, and if
     the agent was scraped within the window without the series. Otherwise, every old event would be

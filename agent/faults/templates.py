@@ -1,5 +1,5 @@
-"""Alert texts: the sentences of faults as Go templates, which Prometheus fills in. Only the alert's
-value and labels are available, so parts of a sentence that need more data are omitted."""
+"""Alert texts: the sentences of faults as Go templates. Prometheus fills in the templates. Only the
+alert's value and labels are available, so parts of a sentence that need more data are omitted."""
 
 from string import Formatter
 

@@ -68,7 +68,7 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """Current severity, which is info as long as a read is only late. The alert has its own
+        """Current severity. It is info as long as a read is only late. The alert has its own
         severity."""
         return Severity.INFO if self.late else self.finding.severity
 
@@ -82,7 +82,7 @@ class ActiveFault:
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
     """A fault, or a GPU state that loses time, from its start to its end (agent clock, s). `since`
-    is None if it was present when the agent started. `until` is None while it continues."""
+    is None if the event began before the agent started. `until` is None while it continues."""
 
     id: str
     severity: Severity

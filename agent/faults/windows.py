@@ -76,7 +76,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class _Window:
-    """All series of a metric, which are summed in buckets of the same width."""
+    """All series of a metric, summed in buckets of the same width."""
 
     metric: Metric
     counted: Counted
@@ -182,8 +182,8 @@ class FaultSamples(SampleStore):
         return self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
 
     def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
-        """Return the result of `found`, which is called again only if the inputs in `asks` may have
-        changed. Without `asks`, `found` is called every time."""
+        """Return the result of `found`. `found` is called again only if the inputs in `asks` may
+        have changed. Without `asks`, `found` is called every time."""
         if not asks:
             return found()
         version = tuple(map(self._version, asks))
@@ -193,7 +193,7 @@ class FaultSamples(SampleStore):
         return known[1]
 
     def of_look(self, key: object, found: Callable[[], T]) -> T:
-        """Return the result of `found`, which is called once per pass."""
+        """Return the result of `found`. `found` is called once per pass."""
         if key not in self._of_look:
             self._of_look[key] = found()
         known: T = self._of_look[key]

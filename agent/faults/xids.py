@@ -95,8 +95,8 @@ def _of_action(action: str) -> Severity:
 
 
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield recent errors with the severity of their alert, which depends on the affected unit for
-    NVLink 5. Errors without a timestamp count as recent."""
+    """Yield recent errors with the severity of their alert. For NVLink 5, the severity depends on
+    the affected unit. Errors without a timestamp count as recent."""
     assert fault.finding
     samples = machine.samples
     architectures = {

@@ -48,8 +48,8 @@ class SampleBuffer:
         self._empty = 0  # consecutive reads without a new sample
 
     def take(self) -> list[TimedValue]:
-        """Return the samples since the last call, oldest first. The first call returns none. Raise
-        Absent if the driver does not support the buffer. An empty buffer has no samples."""
+        """Return the samples since the last call, oldest first. The first call returns no samples.
+        Raise Absent if the driver does not support the buffer."""
         fresh = [s for s in self._newer_than(self._last) if s[0] > self._last]
         taken = self._timed(fresh) if self._last else []
         self._empty = 0 if fresh else self._empty + 1

@@ -46,7 +46,7 @@ CHASSIS_AT = slice(20, 36)
 
 
 def text_of(structure: Any, name: str) -> str:
-    """Return a string field of an NVML structure, which newer bindings decode on access."""
+    """Return a string field of an NVML structure. Newer bindings decode the field on access."""
     try:
         raw = getattr(structure, name)
     except UnicodeDecodeError as error:
@@ -72,8 +72,8 @@ class NvmlDevice:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any, part: str = "") -> float:
-        """Return the return value or its `part`, which is an index, the name of a structure's
-        member, or `len` for the length of a list."""
+        """Return the return value or its `part`: an index, the name of a structure's member, or
+        `len` for the length of a list."""
         answer = self.get(call, *args)
         if part == "len":
             answer = len(answer)

@@ -92,8 +92,8 @@ class Measurement(NamedTuple):
 
 
 class Gpm:
-    """Two samples of a GPU or MIG GPU instance that are used in turn, and a third sample for the
-    end of a window. Raises Absent if a GPM call fails."""
+    """GPM of a GPU or MIG GPU instance, with two samples that are used in turn, and a third sample
+    for the end of a window. Methods raise Absent if a GPM call fails."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -137,8 +137,8 @@ class Gpm:
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def measurement(self) -> Measurement | None:
-        """Return the measurement of this tick, which covers the time since the last measurement and
-        is shared by all sources. Return None if too little time has passed. Raise Absent if the
+        """Return the measurement of this tick. It covers the time since the last measurement, and
+        all sources share it. Return None if too little time has passed. Raise Absent if the
         measurement failed."""
         now = self._now()
         if now - self._tried < SAME_TICK:
@@ -163,7 +163,7 @@ class Gpm:
         return measurement
 
     def total(self, which: GpmId) -> float:
-        """Return the integral of a metric over all measurements, in GPM units times seconds. Raises
+        """Return the integral of a metric over all measurements, in GPM units times seconds. Raise
         Absent if the latest measurement has no valid value for the metric."""
         if self.latest is not None:
             checked(self.latest.value(which), COUNTABLE[which], f"GPM metric {which:d}")
@@ -171,7 +171,7 @@ class Gpm:
 
     @property
     def links_carry(self) -> bool:
-        """Whether NVLink traffic is at least 1 MB/s, which indicates a job on several GPUs."""
+        """Whether NVLink carries at least 1 MB/s. Such traffic indicates a job on several GPUs."""
         values = self.latest.values if self.latest is not None else {}
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 

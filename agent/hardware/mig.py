@@ -14,7 +14,7 @@ MOST_PID = 1 << 22  # Upper bound for process IDs on 64-bit Linux
 
 
 class MigDevice(NamedTuple):
-    """A compute instance, which is a device for CUDA. Compute instances of the same GPU instance
+    """A compute instance. CUDA lists it as a device. Compute instances of the same GPU instance
     share memory. `profile` is the end of the device name, for example 1g.10gb."""
 
     handle: Any

@@ -105,8 +105,8 @@ def uid(found: dict[str, str]) -> int | None:
 
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
-    """Return whether a process has the given name, which the kernel truncates to 15 characters, and
-    belongs to root. The name alone proves nothing, because any user can choose it."""
+    """Return whether a process has the given name and belongs to root. The kernel truncates names
+    to 15 characters. The name alone proves nothing, because any user can choose it."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 

@@ -97,8 +97,8 @@ def _of_json(job: str) -> str:
 
 
 def _of_text(job: str, shown: str, *people: str) -> str:
-    """Return the line of a job from the text output of an older scontrol, which contains strings
-    that users choose: job name, paths, and comments. Therefore user, account, and partition
+    """Return the line of a job from the text output of an older scontrol. The output contains
+    strings that users choose: job name, paths, and comments. Therefore user, account, and partition
     (`people`) are taken from columns of squeue, and GPUs from the text between the job name, as
     reported by squeue, and the command. The line is empty if that text is ambiguous."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")

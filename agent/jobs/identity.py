@@ -117,9 +117,9 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Return the owner of a process, which is its user with either the Slurm job, or the user
-    namespace and the container or pod. The owner is empty if the user is unknown. Processes with
-    different owners never belong to the same job."""
+    """Return the owner of a process: its user with either the Slurm job, or the user namespace and
+    the container or pod. The owner is empty if the user is unknown. Processes with different owners
+    never belong to the same job."""
     if origin.uid is None:
         return ""
     kind, number = _runtime(origin)

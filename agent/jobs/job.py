@@ -12,9 +12,9 @@ from agent.model import BUSY, GAINED_BY, LOST_STATES, Cause, GpuKey, Pair, Reaso
 
 
 class Goodput(NamedTuple):
-    """GPU-seconds allotted to jobs, GPU-seconds at work, and GPU-seconds that the same work would
-    take at the tensor core peak (None if not readable). `measured` is the part of the work for
-    which the last value is known. It is None if the value is known for all of the work."""
+    """Goodput of jobs: GPU-seconds allotted, GPU-seconds at work, and GPU-seconds that the same
+    work would take at the tensor core peak (None if not readable). `measured` is the part of the
+    work for which the last value is known, or None for all of the work."""
 
     given: float
     worked: float
@@ -126,14 +126,14 @@ class Receipt:
     contains GPU-seconds by state and cause, and `unobserved` is the GPU-seconds without a known
     state. A shared GPU counts in proportion to the job's share; if the share is unknown, the
     seconds of the whole GPU count only in `undivided`. `held` is the current number of GPUs, in
-    which shared GPUs count in proportion. `missing` is the GPU-seconds of its GPUs that are lost, a
-    part of `unobserved`. `steps` is the number of steps since a rhythm was first
-    detected, and `mean_rate` is in steps per second, or None without a rhythm. `tensor` is the
-    number of GPU-seconds that the work would take at the tensor core peak. `joules` is the increase
-    of the energy counter in the observed seconds, or None without a counter; `joules_by` contains
-    it by state and cause. `cost` is in the currency of `cost.gpu_hour`, or None without a price.
-    `lasted` is the time since the newest process arrived, and `watched` is the time observed by the
-    agent; both are in seconds on the agent's clock.
+    which shared GPUs count in proportion. `missing` is the part of `unobserved` on lost GPUs.
+    `steps` is the number of steps since a rhythm was first detected, and `mean_rate` is in steps
+    per second, or None without a rhythm. `tensor` is the number of GPU-seconds that the work would
+    take at the tensor core peak. `joules` is the increase of the energy counter in the observed
+    seconds, or None without a counter; `joules_by` contains the increase by state and cause. `cost`
+    is in the currency of `cost.gpu_hour`, or None without a price. `lasted` is the time since the
+    newest process arrived, and `watched` is the time observed by the agent; both are in seconds on
+    the agent's clock.
     """
 
     id: str

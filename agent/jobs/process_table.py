@@ -36,7 +36,7 @@ class TrackedProcess:
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """Environment and command lines of a process, which name its job. Reading them may block."""
+    """Lookup of the environment and command lines that name the job of a process. It may block."""
 
     files: FileTree
     origin: identity.JobOrigin  # without the parts that `run` reads
@@ -104,7 +104,7 @@ class ProcessTable:
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return the key of a process, which all known processes of its job share."""
+        """Return the key that a process shares with all known processes of its job."""
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:

@@ -1,10 +1,11 @@
 """Thread times of each GPU's processes: running, waiting for a core, and uninterruptible sleep.
 
-The launching threads of a process reported by NVML are its main thread and the threads that run the
-backward pass, which alternate with it. All other threads, descendants, and short-lived children are
-workers. In an XLA (JAX) process, all threads dispatch: they sleep while the GPU works, and wake up
-to launch. The kernel counts the time running and queued for a core (`schedstat`, in nanoseconds),
-so no time between two reads is missed. Uninterruptible sleep is sampled once per read.
+The launching threads of a process reported by NVML are its main thread and its backward-pass
+threads. These two kinds run in turn. All other threads, descendants, and short-lived children are
+workers. In an XLA (JAX) process, all threads launch kernels (dispatching threads): they sleep while
+the GPU works, and wake up to launch. The Linux kernel accumulates the time for which each thread
+runs and waits for a core (`schedstat`, in nanoseconds), so no time between two reads is missed.
+Uninterruptible sleep is sampled once per read.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -145,7 +146,7 @@ class _Process:
 
     def children(self, ended: float) -> float:
         """Return the CPU time (s) of ended children that were never read, with a delay of one
-        reading, because only then it is known which of the known children have ended."""
+        reading, because it is known only then which children have ended."""
         known = min(self.grown, self.due)
         self.due -= known
         found = self.grown - known

@@ -1,10 +1,10 @@
 """The pulse of a GPU: the step time of its job, detected in power samples.
 
-The method is an autocorrelation of the latest 256 values, which are samples at intervals of 20 ms
-and means of 2, 4, 8, and 16 samples, so that a window contains two steps of 0.1 to 20 s. Windows
-overlap by half, and three of the last five must have the same period. Power alone cannot
-distinguish gradient accumulation over equal micro-batches, or loaders that deliver several batches
-at once; other code detects such loaders.
+The method is an autocorrelation of the latest 256 values: samples at intervals of 20 ms, and means
+of 2, 4, 8, and 16 samples. Therefore, a window contains two steps of 0.1 to 20 s. Windows overlap
+by half, and three of the last five must have the same period. Power alone cannot distinguish
+gradient accumulation over equal micro-batches, or loaders that deliver several batches at once;
+other code detects such loaders.
 """
 
 import struct
@@ -24,13 +24,13 @@ def autocorrelation(
     values: Sequence[float], lags: int, flat: float = 0.0
 ) -> tuple[list[float], float]:
     """Return the Pearson autocorrelation of `values` for each lag below `lags`, and the depth of
-    the values, which is their range divided by their mean.
+    the values: their range divided by their mean.
 
     The linear trend through the means of the two halves is removed first. If the depth of the
     values is below `flat`, all coefficients except the first are 0. The sums of products at all
-    lags are the digits of the product of two integers, whose digits are the samples in forward and
-    in reverse order (Kronecker substitution). This takes 0.1 ms for 256 samples; a loop over the
-    lags takes 2 ms.
+    lags are the digits of the product of two integers. The digits of the two integers are the
+    samples in forward and in reverse order (Kronecker substitution). This takes 0.1 ms for 256
+    samples; a loop over the lags takes 2 ms.
     """
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
@@ -225,8 +225,8 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
 
 
 def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[float], float]:
-    """Return the latest values at equal intervals, and the interval (s). Sample times vary by a
-    millisecond, and some samples are lost."""
+    """Return the latest values at equal intervals, and the interval in seconds. Sample times vary
+    by a millisecond, and some samples are lost."""
     first, last = times[0], times[-1]
     mean = (last - first) / (len(times) - 1)
     apart = list(map(sub, times[1:], times))

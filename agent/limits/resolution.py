@@ -23,7 +23,7 @@ Rate = Annotated[
 
 
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Configured bytes per second of a path, for a device and a direction."""
+    """Configured limit of a path in bytes per second, for a device and a direction."""
 
     path: Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
     device: Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
@@ -105,7 +105,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """The data sheet and hardware limits of a path, which determine its limit."""
+    """The data sheet and hardware limits of a path. They determine its limit."""
 
     key: PathKey
     spec: Limit | None

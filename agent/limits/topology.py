@@ -15,7 +15,7 @@ Weights = tuple[tuple[int, ...], ...]  # Links between nodes, as a symmetric mat
 
 
 class WrongPair(NamedTuple):
-    """A pair of GPUs, by index, whose number of links differs from the graph of the system."""
+    """A pair of GPUs, by index, with another number of links than in the graph of the system."""
 
     one: int
     other: int
@@ -80,7 +80,7 @@ Ends = Mapping[GpuKey, list[LinkEnd]]  # Remote ends of the links of each GPU
 
 
 class StrayLinks(NamedTuple):
-    """Links of a GPU whose remote ends are not of the kind that is expected in this system."""
+    """Links of a GPU with a kind of remote end that is not expected in this system."""
 
     gpu: GpuKey
     remote: str

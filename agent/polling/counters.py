@@ -15,7 +15,7 @@ class CounterFilter:
 
     `fastest` is the maximum plausible increase per second in the unit of the counter, or None for
     event counters. A decrease is a reset if the next reading confirms it: the exported value then
-    decreases to the raw value, which Prometheus interprets as a counter reset. A decrease or leap
+    decreases to the raw value. Prometheus interprets this as a counter reset. A decrease or leap
     that the next reading reverts is a glitch and is never exported. A plausible value is also
     dropped as a glitch if the next two readings return to the previous level. A persistent leap is
     excluded from the exported value, except for event counters, and so is a decrease to a value

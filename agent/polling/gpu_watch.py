@@ -261,7 +261,7 @@ class GpuWatch:
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
         """Query all GPUs every hour, or when the supported queries of a GPU may have changed.
-        Otherwise, query only missing GPUs, which may have returned."""
+        Otherwise, query only missing GPUs, because they may have returned."""
         now = self.clock.monotonic()
         if now >= self.next_all_gpus or self.watched.round:
             self._query_all(nvml, emit)

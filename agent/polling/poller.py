@@ -1,4 +1,4 @@
-"""The poller, which starts workers on every tick, collects readings, and publishes a snapshot."""
+"""The poller. It starts workers on every tick, collects readings, and publishes a snapshot."""
 
 import asyncio
 import threading
@@ -20,8 +20,8 @@ class Observer(Protocol):
     """Draws conclusions from readings."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process the readings and recent samples of a tick. Return the snapshot, to which the
-        observer may add data."""
+        """Process the readings and recent samples of a tick. Return the snapshot. The observer may
+        add data to it."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
         """Return the readings derived from a snapshot."""

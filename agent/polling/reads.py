@@ -1,4 +1,4 @@
-"""Reads: units of work that are scheduled and timed individually, and whose failures do not affect
+"""Reads: units of work that are scheduled and timed individually. A failed read does not affect
 other reads."""
 
 import threading
@@ -143,7 +143,7 @@ class GpuRow(NamedTuple):
     """A GPU value: its metric and further labels, and the NVML query: the name of a call
     (`PowerUsage`) and its arguments, a field ID and its scope, or a function of the device. `part`
     selects a value in the structure that the call returns. The NVML value is multiplied by `times`
-    and divided by `per`, which results in the unit of the metric."""
+    and divided by `per`. The result is in the unit of the metric."""
 
     metric: Metric
     question: Question
@@ -202,7 +202,7 @@ class GpuRows:
 
 @dataclass(slots=True)
 class ReadCosts:
-    """Wall-clock and CPU seconds by source, which the threads that run the reads add up."""
+    """Wall-clock and CPU seconds by source, added up by the threads that run the reads."""
 
     by_source: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -132,8 +132,8 @@ class WatchedGpus:
             return None
 
     def other_answers(self, nvml: Nvml, index: int) -> bool:
-        """Return whether the driver responds for another GPU, which proves that the driver is
-        loaded despite errors of this GPU."""
+        """Return whether the driver responds for another GPU. Such a response proves that the
+        driver is loaded despite errors of this GPU."""
         for other in range(self.threads.gpus):
             if other != index and other not in self.threads.left:
                 try:

@@ -1,4 +1,4 @@
-"""A worker, which is the daemon thread of a backend. A call that hangs stalls only its worker."""
+"""A worker: the daemon thread of a backend. A call that hangs stalls only its worker."""
 
 import asyncio
 import threading

@@ -1,1 +1,1 @@
-"""Recordings: raw responses of a machine, recorded with masks, which can be replayed anywhere."""
+"""Recordings: raw responses of a machine, recorded with masks. They can be replayed anywhere."""

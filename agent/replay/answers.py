@@ -56,7 +56,7 @@ class TapeError(BadInput):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """A GPU handle. `real` is the library's own handle, which does not exist during replay."""
+    """A GPU handle. `real` is the library's own handle. It does not exist during replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)

@@ -296,7 +296,7 @@ class TapedPsutil:
 
 
 class TapePlayer:
-    """A recorded machine, whose `nvml` and `host` replace the real library and host, for several
+    """A recorded machine. Its `nvml` and `host` replace the real library and host, for several
     threads. Times are milliseconds since the first query."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:

@@ -37,8 +37,8 @@ Write = Callable[[Any], Json]
 
 
 class RecordingNvml:
-    """The functions of an NVML library. Their responses are recorded, by methods if they have a
-    format of their own. Constants are passed on."""
+    """The functions of an NVML library. Their responses are recorded. Methods record responses with
+    a format of their own. Constants are passed on."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml

@@ -39,8 +39,8 @@ MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency
 
 
 class Price(NamedTuple):
-    """Prices of a GPU-hour, lowest first, and their currency, which may be empty. `unknown` is the
-    reason if there is no price."""
+    """Prices of a GPU-hour, lowest first, and their currency, if any. `unknown` is the reason if
+    there is no price."""
 
     each: tuple[float, ...] = ()
     currency: str = ""

@@ -150,7 +150,7 @@ HANDLES = 0x10_0000  # Address of the first device handle; handles are 16 bytes 
 
 
 def pointer_to(address: int, kind: Any) -> Any:
-    """Return an opaque NVML pointer, which is never dereferenced."""
+    """Return an opaque NVML pointer. It is never dereferenced."""
     return ctypes.cast(ctypes.c_void_p(address), kind)
 
 

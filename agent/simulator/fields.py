@@ -97,8 +97,8 @@ def _free(nvml: Any, sample: Any) -> None:
 
 
 def _get(nvml: Any, gpu: SimulatedGpu, *asked: Any) -> Any:
-    """Take a sample of a GPU, or of the GPU instance whose number is given first. An instance with
-    a process is as active as the whole GPU, and an instance without a process is idle."""
+    """Take a sample of a GPU, or of a GPU instance if the first argument is its number. An instance
+    with a process is as active as the whole GPU, and an instance without a process is idle."""
     *numbers, sample = asked
     of = {one.profile.number: one for one in instances(gpu)}
     if not of.keys() >= set(numbers):

@@ -1,4 +1,4 @@
-"""The NVML getters of a simulated GPU, each of which has a row in nvml.toml."""
+"""The NVML getters of a simulated GPU. Each getter has a row in nvml.toml."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -146,7 +146,7 @@ def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:
-    """Return version 1 of the memory info, whose used memory includes the driver's memory."""
+    """Return version 1 of the memory info. Its used memory includes the driver's memory."""
     used = gpu.memory_used + gpu.model.reserved
     return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
 

@@ -1,4 +1,4 @@
-"""A simulated GPU. Its work determines its state, which determines counters and sample buffers."""
+"""A simulated GPU. Its work determines its state, and thereby its counters and sample buffers."""
 
 import math
 import uuid
@@ -203,8 +203,8 @@ class SimulatedGpu:
 
     @property
     def counts_nvlink(self) -> bool:
-        """Whether the payload of links is counted: after driver 460, only on GPUs with a GPU System
-        Processor (GSP)."""
+        """Whether the GPU counts NVLink payload. With drivers later than 460, only GPUs with a GPU
+        System Processor (GSP) do."""
         newest = self.model.architecture >= AMPERE
         return self.model.links is not None and (newest or self.driver.numbers < (465,))
 
@@ -302,7 +302,7 @@ class SimulatedGpu:
 
     @property
     def pcie_generation(self) -> int:
-        """The current PCIe generation, which drops to 1 on idle GPUs older than Hopper."""
+        """The current PCIe generation. It drops to 1 on idle GPUs older than Hopper."""
         full = self.awake or self.model.architecture >= HOPPER
         return self.model.pcie_generation if full else 1
 

@@ -70,7 +70,7 @@ def _together(
 
 
 class SimulatedSlurm(Schedulers):
-    """Slurm with a single job, which has the last GPU allocated and runs no processes."""
+    """Slurm with a single job. The job has the last GPU allocated and runs no processes."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -126,8 +126,8 @@ def _ports(system: SystemModel) -> dict[int, str]:
 
 
 def _links(machine: Machine) -> dict[str, str]:
-    """Return the symbolic links by path: array members, and GPUs in the PCI device tree, where each
-    GPU is below a root port or below both ports of a switch."""
+    """Return the symbolic links by path: array members, and GPUs in the PCI device tree. Each GPU
+    is below a root port or below both ports of a switch."""
     ports = _ports(machine.system)
     found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"

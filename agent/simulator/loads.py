@@ -30,7 +30,7 @@ class GpuLoad(Struct, frozen=True):
 
     @property
     def utilisation(self) -> float:
-        """NVML utilization, which includes both kernels and copies."""
+        """NVML utilization. It includes both kernels and copies."""
         return max(self.activity, self.copies)
 
 
@@ -53,7 +53,7 @@ class GpuWork(Struct, frozen=True):
 
 
 class ThreadLoad(Struct, frozen=True):
-    """Load of a thread, which sleeps for the rest of the time."""
+    """Shares of time in which a thread runs and waits. It sleeps for the remaining time."""
 
     cores: float = 0.0  # CPU cores used
     queued: float = 0.0  # share of time for which the thread is runnable but has no CPU

@@ -1,4 +1,4 @@
-"""A simulated machine with a clock, on which a scenario runs, and the faults that affect it."""
+"""A simulated machine with a clock and a scenario, and the faults that affect the machine."""
 
 import threading
 from collections.abc import Iterator
@@ -157,7 +157,7 @@ class Machine:
         gpu.health.recovery = int(not self.older)
 
     def end_fabric(self) -> None:
-        """Stop the Fabric Manager, without which GPUs cannot join the fabric."""
+        """Stop the Fabric Manager. Without it, GPUs cannot join the fabric."""
         self.devices.faults["fabric"] = 1
         for gpu in self.gpus:
             gpu.health.fabric_state = 2

@@ -24,7 +24,7 @@ MOST_INSTANCES = 7
 
 
 class Profile(NamedTuple):
-    """Number of an instance, its number of slices (out of seven), and its memory in eighths."""
+    """Profile of an instance: its number, its slices (out of seven), and its memory in eighths."""
 
     number: int
     slices: int
@@ -65,7 +65,7 @@ class SimulatedInstance:
 
     @property
     def name(self) -> str:
-        """The device name, which includes the profile name based on slices and memory."""
+        """The device name, including the profile name based on slices and memory."""
         _, slices, eighths = self.profile
         model = self.gpu.model
         return f"NVIDIA {model.name} MIG {profile_name(model.memory, slices, eighths)}"
@@ -89,7 +89,7 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 
 def decoded(address: int) -> tuple[int, int | None]:
     """Return the index of the GPU to which a device handle refers, and the place of its instance,
-    which is None for the whole GPU. The index is -1 if the address is between two handles."""
+    or None for the whole GPU. The index is -1 if the address is between two handles."""
     if address >= FIRST_HANDLE:
         return divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     index, odd = divmod(address - HANDLES, 16)

@@ -36,7 +36,8 @@ class ClockModel(Struct, frozen=True):
 
 
 class TemperatureThresholds(Struct, frozen=True):
-    """Degrees Celsius, in the order of `nvmlTemperatureThresholds_t`, or None if not supported."""
+    """Temperature thresholds in degrees Celsius, in the order of `nvmlTemperatureThresholds_t`.
+    None stands for a threshold that is not supported."""
 
     shutdown: int
     slowdown: int

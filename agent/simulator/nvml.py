@@ -183,7 +183,7 @@ class SimulatedNvml:
             return ANSWERS[name](self, gpu, *args[1:])
 
     def _device(self, function: str, call: CallRow, handle: Any) -> tuple[SimulatedGpu, int | None]:
-        """Return the GPU of a handle, and the place of its instance if the handle is one's."""
+        """Return the GPU of a handle, and the place of the instance if it is an instance's."""
         place, instance = mig.decoded(address_of(handle))
         known = 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)

@@ -1,9 +1,9 @@
 """The scenarios and single faults, the systems that support each of them, and their effects.
 
-README.md in this folder lists the affected GPUs. Only fleet nodes run waits-for-node, in which the
-node waits in each step for another node of its job, and slow-node, in which another node waits for
-this node. A fault runs together with training, or is combined with a scenario and other faults, as
-in `training+ecc-rising+raid-degraded`. For example, `xid-79` is a fault with XID 79.
+README.md in this folder lists the affected GPUs. Only fleet nodes run waits-for-node and slow-node.
+In each step, the node waits for another node of its job (waits-for-node), or another node waits for
+this node (slow-node). A fault runs together with training, or is combined with a scenario and other
+faults, as in `training+ecc-rising+raid-degraded`. For example, `xid-79` is a fault with XID 79.
 
 After each fault, the machine updates its counter rates (`Machine.apply`).
 """

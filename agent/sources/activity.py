@@ -95,7 +95,7 @@ class ActivityFromGpm:
 @dataclass(slots=True)
 class WindowFromGpm:
     """Takes an additional sample within a second while the GPU exchanges data with other GPUs. At
-    the start of a job, windows are measured every second, so that its level is known soon."""
+    the start of a job, windows are measured every second, so that the work level is known soon."""
 
     gpm: Gpm
     taken: int = 0
@@ -176,7 +176,7 @@ class ActivityFromSamples:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU: means, and with GPM, also windows within a second."""
+    """Yield the reads of a GPU: means and, with GPM, windows within a second."""
     samples, gpm = ActivityFromSamples(gpu_context), gpu_context.gpm
     run, every = samples.read, samples.interval
     if gpm is not None:

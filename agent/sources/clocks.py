@@ -50,7 +50,7 @@ def event_reasons(device: NvmlDevice) -> int:
 
 class Throttling:
     """Reads the event mask every tick, and the driver's counters of throttled nanoseconds. A reason
-    without a counter, or whose counter the driver does not support, is integrated from the mask."""
+    without a supported counter is integrated from the mask."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device

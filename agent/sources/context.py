@@ -27,7 +27,7 @@ scrape had 3.5 MB."""
 
 
 def _question(call: str | int) -> tuple[Question, str]:
-    """Return the NVML query of a declaration, and the part of the response that it selects."""
+    """Return the NVML query in a declaration, and the part of the response to use."""
     if isinstance(call, int):
         return (call, 0), ""
     form = re.fullmatch(r"(\w+)(?:\(([\d, ]+)\))?(?:\.(\w+))?", call)
@@ -47,8 +47,8 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 
 @dataclass(slots=True)
 class Listing:
-    """Devices of a kind. They are listed again every minute, and whenever the counted names or the
-    settings change, because listing directories on every tick is expensive."""
+    """List of the devices of a kind. It is updated every minute, and whenever the counted names or
+    the settings change, because listing directories on every tick is expensive."""
 
     find: Callable[[Collection[str]], list[str]]
     _known: tuple[object, object] | None = None
@@ -64,7 +64,7 @@ class Listing:
 
 
 def is_virtual(files: FileTree, device: str) -> bool:
-    """Return whether a device is an SR-IOV virtual function, which exists as long as its pod."""
+    """Return whether a device is an SR-IOV virtual function. It exists only as long as its pod."""
     return "physfn" in names_in(files, f"{device}/device")
 
 
@@ -80,8 +80,8 @@ def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """The settings, and the interval (s) of the counters that show why a GPU is starved. Sources
-    look up settings in every read, because a reload may change them at any time."""
+    """The settings, and the interval in seconds of the counters that explain why a GPU is starved.
+    Sources look up settings in every read, because a reload may change them at any time."""
 
     configuration: Configuration = field(default_factory=Configuration)
     every: Callable[[], float] = EACH_TICK

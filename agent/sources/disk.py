@@ -20,7 +20,7 @@ from agent.sources.context import HostOptions, Listing, bounded, flag
 
 
 class DiskConfig(Section, frozen=True):
-    """Disks with names that match `ignore` are not reported."""
+    """Settings for disks. Disks with names that match `ignore` are not reported."""
 
     table = "disk"
     ignore: re.Pattern[str] = re.compile(r"^(loop|ram|zram|sr|fd|dm-)\d+")
@@ -142,7 +142,7 @@ def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
 
 
 def counted(disk: str) -> str:
-    """Return the name in /proc/diskstats of a disk in /sys, in which `!` replaces slashes
+    """Return the /proc/diskstats name of a disk in /sys. In /sys, `!` replaces slashes
     (cciss!c0d0)."""
     return disk.replace("!", "/")
 

@@ -52,7 +52,7 @@ FAULTS = tuple(
 
 class InfinibandPorts:
     """Ports of this host and their counters. Ports are listed again every minute. A counter that
-    cannot be read is skipped until then, because some drivers log every failed read."""
+    cannot be read is skipped until the next listing, because some drivers log every failed read."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files

@@ -1,4 +1,4 @@
-"""The kernel log: GPU errors, which are passed to the XID counts, and NVSwitch errors."""
+"""The kernel log: GPU errors, passed to the XID counts, and NVSwitch errors."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

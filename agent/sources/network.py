@@ -16,7 +16,7 @@ from agent.sources.context import HostOptions, Listing, bounded, is_virtual
 
 
 class NetworkConfig(Section, frozen=True):
-    """Interfaces with names that match `ignore` are not reported."""
+    """Settings for NICs. Interfaces with names that match `ignore` are not reported."""
 
     table = "network"
     ignore: re.Pattern[str] = re.compile(

@@ -132,7 +132,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval, which is short only if a link came up after the last read."""
+        """Return the interval. It is short only if a link came up after the last read."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
@@ -142,9 +142,9 @@ class LinkReads:
             out.add(LINK_INFO, 1, str(link), *far_end(self._device, link))
 
     def error_rows(self) -> list[GpuRow]:
-        """Return a row for each link and kind. If any link supports fields, these are used, because
-        the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries; this must
-        not affect other links."""
+        """Return a row for each link and kind. If any link supports fields, the fields are used,
+        because the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries;
+        this must not affect other links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in fields.items()]

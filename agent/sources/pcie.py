@@ -98,7 +98,7 @@ def _uplink(files: FileTree, port: str) -> float:
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
     """Add the uplinks of the switches above a GPU, if the agent can read them. GPUs behind a switch
-    share its uplink, which may be saturated although their slots are not."""
+    share its uplink. The uplink may be saturated although the slots are not."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:

@@ -20,7 +20,7 @@ from agent.sources.context import GpuContext
 
 
 class ProcessConfig(Section, frozen=True):
-    """Maximum number of per-process series per GPU, largest processes first. 0 disables them."""
+    """Process settings. The `series` largest processes on each GPU have series of their own."""
 
     table = "process"
     series: Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")] = 0
@@ -56,8 +56,8 @@ because any graphics program can have the name of a display server."""
 
 @dataclass(slots=True)
 class Processes:
-    """Lists processes for the worker that reads /proc, and records whether there are any processes.
-    This determines the interval of expensive reads."""
+    """Lists processes for the worker that reads /proc, and records whether there are any. The
+    interval of expensive reads depends on this."""
 
     gpu: GpuContext
     _names: dict[int, str] = field(default_factory=dict)  # program names by PID
@@ -108,8 +108,8 @@ class Processes:
         ]
 
     def _serves(self, pid: int) -> bool:
-        """Return whether root runs a server, or whether root's daemon has started the server for
-        the user of the first client."""
+        """Return whether a process is an MPS server of root, or was started by root's MPS daemon
+        for the user of the first client."""
         files = self.gpu.host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):

@@ -33,7 +33,7 @@ COOL = 10.0
 
 
 def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
-    """Return the temperature of the core with its limit, as `cool_core` if it is far below."""
+    """Return the core temperature and its limit, as `cool_core` if it is far below the limit."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
     if core is None or limit is None:
         return []

@@ -228,8 +228,8 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the labels of a job without names, which are used if `job.info` is disabled. The
-    runtime and the key still identify GPUs of the same job."""
+    """Return the labels of a job without names, for use if `job.info` is disabled. The runtime and
+    the key still identify GPUs of the same job."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 

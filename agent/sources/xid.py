@@ -48,7 +48,7 @@ different ticks."""
 
 
 class XidCounts:
-    """Error counts by UUID and code, which are also kept for a lost GPU. Each channel has only one
+    """Error counts by UUID and code. The counts of a lost GPU are kept. Each channel has only one
     writer thread."""
 
     def __init__(

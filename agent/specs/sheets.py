@@ -227,7 +227,7 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """Name of the system and number of its GPUs. Both are detected by default."""
+    """System settings: name and number of GPUs. Both are detected by default."""
 
     table = ""
     retired = ("specs", "cluster")
@@ -251,7 +251,7 @@ class SaturationConfig(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MachineSpecs:
-    """The system of this machine, based on its product name and GPUs; a part of Settings."""
+    """The system specification of this machine, selected by product name and GPUs."""
 
     product: str = ""
     system: str = ""  # as configured
@@ -265,6 +265,6 @@ class MachineSpecs:
         return cls(product, configured)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Return the system of this machine, which has the given GPUs."""
+        """Return the system of this machine with the given GPUs."""
         racked = any(gpu.racked for gpu in gpus)
         return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

@@ -1,6 +1,6 @@
 """Data directory of the stack, and configuration files of its Prometheus and Grafana.
 
-Strings are encoded as JSON, which is also valid YAML.
+Strings are encoded as JSON, because JSON is also valid YAML.
 """
 
 import fcntl
@@ -64,8 +64,8 @@ def boards(folder: Path) -> str:
 
 @contextmanager
 def data_folder(wanted: Path | None) -> Iterator[Path]:
-    """Yield `wanted`, which is kept on exit, or a temporary directory if `wanted` is None. Raise
-    BadInput if the directory cannot be created or if another stack uses it."""
+    """Yield `wanted`, or a temporary directory if `wanted` is None. Only `wanted` is kept on exit.
+    Raise BadInput if the directory cannot be created or if another stack uses it."""
     if wanted is None:
         try:
             temporary = tempfile.TemporaryDirectory(prefix="dgx-telemetry-up-")

@@ -114,7 +114,7 @@ STORAGE = {
 
 
 def server_program(name: str, port: int, folder: Path) -> StackProgram:
-    """Return Prometheus or Alertmanager, which keep their files in `folder`. Alerts link to the
+    """Return Prometheus or Alertmanager. It keeps its files in `folder`. Alerts link to the
     external URL."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
@@ -128,8 +128,8 @@ def server_program(name: str, port: int, folder: Path) -> StackProgram:
 
 
 def grafana_program(port: int, folder: Path) -> StackProgram:
-    """Return the Grafana program, which stores its files in `folder`. Any local user has read
-    access without logging in."""
+    """Return the Grafana program. It stores its files in `folder`. Any local user has read access
+    without logging in."""
     server = binary("grafana")
     homes = (Path(server).resolve().parents[1], Path("/usr/share/grafana"), Path("/opt/grafana"))
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])

@@ -54,7 +54,7 @@ class Looked(NamedTuple):
 @dataclass(slots=True, eq=False)
 class StatusBoard:
     """A poller listener that stores the history of the last 15 minutes, and builds the status of a
-    tick when it is first requested."""
+    tick on the first request."""
 
     source: StatusSource
     history: History = field(init=False)
@@ -188,8 +188,8 @@ def _running(jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]) -> I
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs. With a critical finding, the level is not good.
-    The first step is omitted if it is in `said`."""
+    """Return a group with the findings of its GPUs. With a critical finding, the group's level is
+    not good. A first step in `said` is omitted."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(

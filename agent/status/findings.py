@@ -209,8 +209,8 @@ OF_PATH = {
 
 
 def ailing_paths(findings: Sequence[FindingStatus], gpus: Iterable[int]) -> Ailing:
-    """Return the devices, and the paths of GPUs, that have a finding which has not ended. A fault
-    of the switches concerns the NVLinks of all GPUs."""
+    """Return the devices and the GPU paths with a finding that has not ended. A fault of the
+    switches concerns the NVLinks of all GPUs."""
     found: dict[tuple[str, str], Level] = {}
     all_of = tuple(f"gpu{number}" for number in gpus)
     for one in findings:

@@ -101,8 +101,8 @@ class Judged(NamedTuple):
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the pair to display, which is the largest loss in the window, unless it is small
-        or the current loss has lasted long. A working GPU displays a loss only if it is `main`."""
+        """Return the pair to display: the largest loss in the window, unless this loss is small or
+        the current loss has lasted long. For a working GPU, only the loss `main` is displayed."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):

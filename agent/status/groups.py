@@ -16,8 +16,8 @@ Members = tuple[Pair | None, list[Judged]]
 
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
-    """Return the GPUs grouped by displayed pair and reason, first in descending order of severity,
-    and then of size. A GPU for which others wait displays its own loss."""
+    """Group the GPUs by displayed state, cause, and reason. Sort the groups by severity, then by
+    size, both in descending order. If other GPUs wait for a GPU, its own loss is displayed."""
     main, awaited = _main_loss(gpus), {gpu.waits_for for gpu in gpus}
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:

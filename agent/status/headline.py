@@ -49,7 +49,7 @@ def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
 
 
 def _broken(facts: SeenTick, most: int) -> Iterator[HeadlineClause]:
-    """Yield clauses about at most `most` faults: two before work that is only worth a note."""
+    """Yield clauses about at most `most` faults: two if work has the level info, or else one."""
     snapshot, inventory = facts.snapshot, facts.source.inventory
     if silent := silence(snapshot):
         yield _driver_hangs(facts, silent)

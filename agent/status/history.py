@@ -98,8 +98,8 @@ class ValueHistory:
                 ring[slot] = code
 
     def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
-        """Return the mean share of each pair in the last `seconds` seconds before and including
-        `newest`, and the number of seconds for which the state is known."""
+        """Return the mean share of each pair in the last `seconds` seconds up to `newest`, and the
+        number of seconds for which the state is known."""
         last = min(SPAN, seconds)
         states = _ordered(self.states, newest, last)
         known = len(states) - states.count(0) - states.count(LOST)

@@ -136,7 +136,7 @@ def cost_text(receipt: Receipt) -> str:
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     """Return the time saved by removing the costliest known cause, or a note about the hang if the
-    job is `hung`. Empty if the saving is small, or so large that little work was done."""
+    job is `hung`. Return nothing for a small saving, or if little work was done."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
@@ -176,8 +176,8 @@ def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
 
 
 def receipt_level(receipt: Receipt) -> Level | None:
-    """Return the level of a job's lost time, which is the highest severity whose states took more
-    than a quarter of the time."""
+    """Return the level of a job's lost time: the highest severity whose states took more than a
+    quarter of the time."""
     lost: dict[Severity, float] = {}
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:

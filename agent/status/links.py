@@ -27,8 +27,8 @@ MID = 0.4
 
 @dataclass(slots=True)
 class FarEnds:
-    """Remote end of each link: a GPU index, or None for a switch. It is updated every tick and kept
-    after a link goes down, because a link that is down does not report its remote end."""
+    """Remote ends of all links: GPU indexes, or None for switches. They are updated every tick and
+    kept after a link goes down, because a link that is down does not report its remote end."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
 
@@ -120,8 +120,8 @@ def nvlink_graph(
 
 
 def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) -> str:
-    """Return the number of links that are up, and the number of all links, including those of GPUs
-    that are lost."""
+    """Return the number of links that are up, and the number of all links, including the links of
+    lost GPUs."""
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
     if spec and kind == "switch":
         all_of = max(all_of, spec.gpus * (spec.nvlink_links or 0))
@@ -130,7 +130,7 @@ def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) ->
 
 
 def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
-    """Return the utilization of each link with its own counters, in its busier direction."""
+    """Return the utilization in the busier direction, for each link that has its own counters."""
     found: dict[Labels, float] = {}
     for key, path in bandwidth.paths.items():
         if key.path == "nvlink" and key.is_link and path.ratio is not None and path.until >= now:

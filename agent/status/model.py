@@ -34,9 +34,9 @@ class AlertStatus(Struct, frozen=True, kw_only=True):
 
 
 class HeadlineClause(Struct, frozen=True, kw_only=True):
-    """A clause of the machine's summary, which describes a fault, or the work of a group of GPUs.
+    """A clause of the machine's summary. It describes a fault, or the work of a group of GPUs.
 
-    `findings` contains the IDs of the clause's findings, which are omitted from lists of findings.
+    `findings` contains the IDs of the clause's findings. Lists of findings omit these findings.
     """
 
     level: Level | None
@@ -186,8 +186,8 @@ class PathStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
-    """Devices of the same kind with similar traffic, busiest first. They share a row in a list.
-    `inward` and `outward` are means over these devices, for example `39 of 55 GB/s`."""
+    """A row for devices of the same kind with similar traffic, busiest first. `inward` and
+    `outward` are means over these devices, for example `39 of 55 GB/s`."""
 
     path: str
     name: str  # `gpu0-7`
@@ -218,7 +218,7 @@ class PathKind(Struct, frozen=True, kw_only=True):
 
 
 class LinkLoad(StrEnum):
-    """Load of a link, which determines the colour of the link in the graph."""
+    """Load of a link. It determines the colour of the link in the graph."""
 
     NONE = "none"
     LOW = "low"
@@ -247,7 +247,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 
 class NvlinkGraph(Struct, frozen=True, kw_only=True):
-    """The NVLink graph, whose kind is switch, mesh, full, direct, or none. `expected` contains the
+    """The NVLink graph. Its `kind` is switch, mesh, full, direct, or none. `expected` contains the
     pairs of linked GPUs in the spec sheet, with the number of links."""
 
     kind: str
@@ -305,7 +305,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Struct, frozen=True, kw_only=True):
-    """Values of a metric that are absent for the same reason. `text` names places and reason."""
+    """Absent values of a metric with the same reason. `text` names the places and the reason."""
 
     metric: str
     meaning: str

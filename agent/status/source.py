@@ -15,7 +15,7 @@ from agent.specs.sheets import SystemSpec
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Accounts, data paths, jobs, and faults after a tick, used only in the event loop."""
+    """Data of a tick: accounts, data paths, jobs, and faults. Used only in the event loop."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # recent samples

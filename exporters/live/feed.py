@@ -1,4 +1,4 @@
-"""The feed of the live page, which sends the history and then the status of each tick to pages."""
+"""The feed of the live page. It sends the history and then the status of each tick to pages."""
 
 import asyncio
 from dataclasses import dataclass, field

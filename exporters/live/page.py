@@ -1,4 +1,4 @@
-"""The static files of the live page, and `/api/v1/stream`, which sends the feed's events."""
+"""The static files of the live page, and the stream of events at `/api/v1/stream`."""
 
 import asyncio
 from functools import partial
@@ -25,7 +25,7 @@ HEADERS = {
 
 
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
-    """Add the index, which is never stored, and the other files of the page."""
+    """Add the index and the other files of the page. Browsers do not store the index."""
     index = STATIC / INDEX
     text = index.read_text(encoding="utf-8")  # now: later, a disk may hang
     router.add_get("/", partial(_serve_index, text, feed) if feed else partial(_serve_file, index))

@@ -1,6 +1,6 @@
 """XID errors: the name of each code, its severity, and the first action.
 
-`codes.toml` contains the table and its sources. NVLink 5 reports XIDs 144 to 150, whose action
+`codes.toml` contains the table and its sources. NVLink 5 reports XIDs 144 to 150. Their action
 depends on more fields of the kernel log line: the unit, whether the error was fatal, and two words.
 """
 
