@@ -166,7 +166,7 @@ class Absence(NamedTuple):
 
 
 class GpuKey(NamedTuple):
-    """A GPU: its NVML index, which may change if another GPU is lost, and its permanent UUID."""
+    """A GPU: its NVML index and its UUID. The index may change if another GPU is lost."""
 
     index: int  # type: ignore[assignment]  # hides tuple.index
     uuid: str

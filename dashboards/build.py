@@ -116,7 +116,7 @@ def _text(asked: Json) -> Json:
 
 
 def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
-    """Return the rows from top to bottom, and the panels of each from left to right, in as many
+    """Return the rows from top to bottom, and the panels of each row from left to right, in as many
     lines as necessary. An open row is followed by its panels, and a collapsed row contains them."""
     out: list[Json] = []
     bottom, ids = 0, count(1)
@@ -163,7 +163,7 @@ def _without_nulls(value: Any) -> Any:
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
     """Return all generated files of this package, as text by relative path. `book` is the runbook
-    URL, as it is in alerts."""
+    URL, as in alerts."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""
     return {f"grafana/dashboards/dgx-{name}.json": text_of(name, runbook) for name in BOARDS}

@@ -19,7 +19,7 @@ from agent.ranges import is_loopback
 
 
 def require_bcrypt() -> None:
-    """Raise ConfigError if bcrypt, which is required to check passwords, is not installed."""
+    """Raise ConfigError if bcrypt is not installed. Password checks require bcrypt."""
     try:
         import bcrypt  # noqa: F401
     except ImportError as error:

@@ -70,7 +70,7 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """Whether to export traffic and limits of individual NVLinks in addition to totals."""
+    """NVLink settings: whether to export traffic and limits of individual links besides totals."""
 
     table = "nvlink"
 

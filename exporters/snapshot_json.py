@@ -84,7 +84,7 @@ def instant(wall: float) -> str:
 
 def verdict_of(verdict: Verdict, snapshot: Snapshot) -> Document:
     """Return a verdict with its start, and the shares of the last ten seconds by `state/cause`. The
-    status explains it in words."""
+    status explains the verdict in words."""
     return {
         "state": verdict.state.value,
         "cause": verdict.cause.value,

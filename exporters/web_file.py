@@ -39,7 +39,7 @@ File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """`tls_server_config`. Paths are absolute, or relative to the web configuration file."""
+    """The `tls_server_config`. Paths are absolute, or relative to the web configuration file."""
 
     cert_file: File
     key_file: File

@@ -138,7 +138,7 @@ class Agent:
             self.faults.observe(self.poller.latest)
 
     def start(self) -> None:
-        """Start the XID event thread, which runs in parallel with the poller."""
+        """Start the XID event thread. It runs in parallel with the poller."""
         self.watch.start()
 
     def system(self) -> SystemSpec | None:

@@ -229,8 +229,8 @@ def log_dropped(config: MetricsConfig) -> None:
 def freeze_gc() -> None:
     """Exclude all existing objects from garbage collection, because a full collection blocked all
     threads for up to 40 ms. Also raise the threshold for collections: each tick creates thousands
-    of objects that live for seconds, and with the default threshold of 700, each tick caused
-    several collections, which took 1 ms with eight GPUs."""
+    of objects that live for seconds, and with the default threshold of 700, several collections per
+    tick took 1 ms with eight GPUs."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000)  # new objects

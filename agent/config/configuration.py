@@ -36,8 +36,8 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings from a file (if any), the environment, and flags (unless None). Each of
-    them overrides the previous ones. Raise ConfigError if a setting is invalid. The message
+    """Return the settings from a file (if any), the environment, and flags (unless None). Each
+    source overrides the previous sources. Raise ConfigError if a setting is invalid. The message
     contains the origin, the key, and the expected value."""
     keys = keys_of(sections)
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}

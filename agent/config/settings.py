@@ -29,7 +29,7 @@ class Settings:
     """An immutable configuration: `settings[DiskConfig].ignore`.
 
     Sections that were not given have default values. A configuration may also contain an object
-    that is derived from sections and expensive to create (the system), by its type.
+    that is derived from sections and expensive to create, such as the system.
     """
 
     __slots__ = ("_values",)

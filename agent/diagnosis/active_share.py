@@ -238,7 +238,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 def _longerat_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return how much longer this GPU is at the lower of two power levels than the peer. Both GPUs
-    transfer data for the same time, so this GPU waits for the rest of the time."""
+    transfer data for the same time, so this GPU waits for the additional time."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)

@@ -163,7 +163,7 @@ class Evidence:
 
     @cached_property
     def mean_activity(self) -> float:
-        """Mean activity over the window, so that the verdict is stable near a threshold."""
+        """Mean activity over the window. A mean keeps the verdict stable near a threshold."""
         return self.context.samples.mean(activity.ACTIVITY, *self.labels) or 0.0
 
     @property
@@ -245,7 +245,7 @@ class Evidence:
 
     @cached_property
     def has_ranks(self) -> bool:
-        """Whether the GPUs work on the same job, because a program may start several jobs."""
+        """Whether the GPUs work on the same job. A program may start several jobs."""
         return self.history.nvlink_seen or self.context.has_ranks(self.job)
 
     @cached_property
@@ -259,7 +259,7 @@ class Evidence:
     @cached_property
     def blocked(self) -> float:
         """Share of time for which a launching thread waits for files. If no worker or other rank
-        waits, it is at least the I/O stall time of the thread's cgroup."""
+        waits, the share is at least the I/O stall time of the thread's cgroup."""
         own, stalled = self.host.asleep("launching", "dispatching"), 0.0
         others = [one.host.own("blocked") for one in self.peers] if self.has_ranks else []
         if not any((*others, self.host.share("working", "blocked", seconds=KEPT))):

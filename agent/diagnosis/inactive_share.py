@@ -49,7 +49,7 @@ Shares = dict[Cause, Share]
 
 
 def divide_inactive(e: Evidence) -> Shares:
-    """Return the shares of the last seconds by cause, which sum to the inactive share."""
+    """Return the shares of the last seconds by cause. They sum to the inactive share."""
     activity, ran = e.second.activity, e.host.launching
     inactive = 1.0 - activity
     if ran is None:
@@ -317,7 +317,7 @@ FACTS = {
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
-    """Yield the facts that a rule needed but that could not be read."""
+    """Yield the facts that a rule needed but could not read."""
     hidden = e.context.samples.absence(workload.THREADS, *e.labels)
     if hidden and hidden.detail:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))

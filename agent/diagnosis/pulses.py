@@ -80,7 +80,7 @@ class GpuPulse:
         self.occupied, self._pids = bool(pids), pids
 
     def feed(self, series: TimedSeries, now: float) -> None:
-        """Process the samples received since the last tick, in the series and at the time given."""
+        """Process the samples received since the last tick. `now` is the time of this tick."""
         before = self.reading.steps if self.reading else 0.0
         self.reading = self.pulse.feed(zip(series.times, series.values, strict=True))
         self._steps += 0.0 if self.ambiguous else self.reading.steps - before

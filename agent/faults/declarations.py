@@ -138,8 +138,8 @@ def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tupl
 
 
 def _rows(table: Json, known: Mapping[str, Any]) -> Iterable[Json]:
-    """Return the rows of `each`, which contains either rows, or the names of lists and functions
-    that return rows. For several names, return every combination of their rows."""
+    """Return the rows of `each`. It contains either rows, or the names of lists and functions that
+    return rows. For several names, return every combination of their rows."""
     each = table.get("each", [{}])
     if isinstance(each[0], dict):
         return list(each)

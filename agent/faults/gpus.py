@@ -126,7 +126,7 @@ def cure_of_waiting(finding: Finding) -> str:
 
 
 def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs for which other GPUs of this machine wait, with the number of these GPUs."""
+    """Yield the GPUs for which other GPUs of this machine wait, with the number of waiting GPUs."""
     assert fault.finding
     counts: dict[str, int] = {}
     for labels, share in fault.rows(machine.samples):

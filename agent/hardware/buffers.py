@@ -1,4 +1,4 @@
-"""The driver's sample buffers, which contain all samples taken between two reads."""
+"""The driver's sample buffers. They contain all samples taken between two reads."""
 
 from struct import Struct
 from typing import NamedTuple

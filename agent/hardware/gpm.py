@@ -35,7 +35,7 @@ GPUs)."""
 
 
 class GpmId(IntEnum):
-    """`nvmlGpmMetricsGet` IDs.
+    """Metric IDs of `nvmlGpmMetricsGet`.
 
     IDs 100 to 103 (C2C traffic) are omitted. Their documented unit is MiB, but the PCIe and NVLink
     metrics turned out to have other units, and no Grace system was available for measurements.

@@ -69,9 +69,9 @@ ONE_MICROSECOND = 1e-6
 
 class RealKernelLog(KernelLog):
     """/dev/kmsg of this machine. If it cannot be opened, each call tries again. `history` is the
-    number of seconds of past messages to return first: 0 for the agent, which counts new events,
-    and more for a command that reads once. The file `kept` stores the position up to which the log
-    of this boot has been read, for the next start of the agent."""
+    number of seconds of past messages to return first: 0 for the agent, because it counts new
+    events, and more for a command that reads once. The file `kept` stores the position up to which
+    the log of this boot has been read, for the next start of the agent."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
@@ -141,7 +141,7 @@ def _records(descriptor: int) -> Iterator[LogLine | None]:
 
 def _descriptor() -> int:
     """Return standard input if systemd has connected it to the device before dropping privileges.
-    Otherwise, open the device, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
+    Otherwise, open the device. This requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(*KMSG)
     try:
         given = os.fstat(sys.stdin.fileno())

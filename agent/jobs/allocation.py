@@ -45,7 +45,7 @@ class Given(NamedTuple):
 
 
 class Devices(NamedTuple):
-    """GPU UUIDs, by each kind of name that a scheduler may use."""
+    """Devices of a host: GPU UUIDs by each kind of name that a scheduler may use."""
 
     uuids: Mapping[str, str]  # by UUID of the GPU or of a MIG device
     minors: Mapping[str, str]

@@ -145,7 +145,7 @@ class _Process:
     due: float = 0.0  # s of known children that have ended; the kernel adds this time to `ended`
 
     def children(self, ended: float) -> float:
-        """Return the CPU time (s) of ended children that were never read, with a delay of one
+        """Return the CPU seconds of ended children that were never read, with a delay of one
         reading, because it is known only then which children have ended."""
         known = min(self.grown, self.due)
         self.due -= known
@@ -170,7 +170,7 @@ class _Process:
             self.launching.setdefault(self.engine, _Thread())
 
     def others(self, launched: float) -> float:
-        """Return the CPU time (s) of the threads that do not launch kernels."""
+        """Return the CPU seconds of the threads that do not launch kernels."""
         self._surplus += self.whole.grown.running - launched
         found = max(0.0, self._surplus)
         self._surplus -= found
@@ -222,7 +222,7 @@ class ProcessTimes:
                 del table[gpu]
 
     def started(self, pid: int) -> float | None:
-        """Return the start time of a process (s since boot), or None if it is unknown."""
+        """Return the start time of a process in seconds since boot, or None if it is unknown."""
         known = self._known.get(pid)
         return None if known is None else known.started
 
@@ -388,7 +388,7 @@ class ProcessTimes:
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _end(self, pid: int) -> None:
-        """Drop a process that has exited. The kernel adds its time to that of its parent."""
+        """Drop a process that has exited. The kernel adds the CPU time of a child to its parent."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

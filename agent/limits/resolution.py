@@ -37,7 +37,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Configured limits. If there are several for the same path, the last applies."""
+    """Configured limits. If several limits are for the same path, the last limit applies."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()

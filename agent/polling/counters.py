@@ -147,8 +147,8 @@ class Filters:
 class Integral:
     """A counter that the agent integrates from a rate, starting from 0 when the agent starts.
 
-    `longest` is the maximum time (s) that a reading covers, so that no values are invented for a
-    gap.
+    `longest` is the maximum time in seconds that a reading covers, so that no values are invented
+    for a gap.
     """
 
     metric: Metric

@@ -48,7 +48,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A visit of a thread to a GPU. After `patience` wall-clock seconds, another may take over."""
+    """A visit to a GPU. After `patience` wall-clock seconds, another thread may take over."""
 
     index: int
     watch: Stopwatch

@@ -154,7 +154,7 @@ class GpuWatch:
             return True
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """Handle a read error, which may mean that the GPU or the driver is gone."""
+        """Handle a read error. The error may mean that the GPU or the driver is gone."""
         gone = raised.reason is Reason.NO_DRIVER
         if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
             raised, gone = Absent(Reason.LOST, str(raised)), False

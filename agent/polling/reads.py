@@ -96,8 +96,8 @@ class ReadOutput:
 class Read:
     """A scheduled read of a source, in some cases for a single device.
 
-    `metrics` contains the metrics of a successful read, and `every` returns the current interval
-    (s). If `run_on_wake` is true, the read also runs immediately when the device wakes up.
+    `metrics` contains the metrics of a successful read, and `every` returns the current interval in
+    seconds. If `run_on_wake` is true, the read also runs immediately when the device wakes up.
     """
 
     key: ReadKey

@@ -190,7 +190,7 @@ def refuse(answer: Json, what: str) -> NoReturn:
 
 @dataclasses.dataclass(slots=True)
 class AnswerSeries:
-    """All responses to a query, and the time (ms) from which each of them applies."""
+    """All responses to a query, and the time in milliseconds from which each applies."""
 
     times: list[int] = dataclasses.field(default_factory=list)
     answers: list[Json] = dataclasses.field(default_factory=list)
@@ -201,7 +201,7 @@ class AnswerSeries:
 
 @dataclasses.dataclass(slots=True)
 class TapedBuffer:
-    """A sample buffer: the time of recording (ms), timestamp (us), and value of each sample."""
+    """A sample buffer: each sample's time of recording (ms), timestamp (us), and value."""
 
     kind: int = 0
     taped: list[int] = dataclasses.field(default_factory=list)

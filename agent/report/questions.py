@@ -101,7 +101,7 @@ def _sums(
 ) -> Sums:
     """Return the sums by name and further labels, excluding nodes and times that have a record in
     `lacking`. `prices` is appended to the query, and combines each sum with the prices of the
-    nodes. Groupings by hardware use only the first record, which includes shared GPUs."""
+    nodes. Groupings by hardware use only the first record, because it includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
         sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)}){prices}"
@@ -323,8 +323,8 @@ def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
 
 
 def opened(address: str, timeout: float) -> http.client.HTTPResponse:
-    """Open an address, which may include USER:PASSWORD@, with a `timeout` in seconds. The caller
-    has to close the response. Raise BadInput for an invalid address, and NoAnswer if the request
+    """Open an address, with or without USER:PASSWORD@, with a `timeout` in seconds. The caller has
+    to close the response. Raise BadInput for an invalid address, and NoAnswer if the request
     fails."""
     try:
         parts = urllib.parse.urlsplit(address)

@@ -25,7 +25,7 @@ PRESSURE_KINDS = ("some", "full")
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device of the host. Its faults are those with a count above 0."""
+    """A device of the host. A fault is present if its count is above 0."""
 
     name: str
     faults: Counter[str] = field(default_factory=Counter, init=False)
@@ -114,8 +114,8 @@ class SimulatedHca(SimulatedDevice):
 
 
 class SimulatedDevices(SimulatedDevice):
-    """All devices with their load: bytes of disks and ports, CPU time, and stall time. The faults
-    of the whole are those of the chassis and of the Fabric Manager."""
+    """All devices with their load: bytes of disks and ports, CPU time, and stall time. Its own
+    faults are the faults of the chassis and of the Fabric Manager."""
 
     def __init__(self, system: SystemModel) -> None:
         super().__init__("host")

@@ -55,7 +55,7 @@ class SimulatedProcess:
 
 
 class StorageRates(NamedTuple):
-    """Bytes per second that all processes read and write, and the part read from local disks."""
+    """Storage traffic of all processes in bytes per second, and the part read from local disks."""
 
     read: float = 0.0
     written: float = 0.0

@@ -82,8 +82,8 @@ _off = lru_cache(256)(noise)
 
 
 class _Span(NamedTuple):
-    """Rates since time `since` (s). `origin` is the start time of a step, and `base` contains the
-    totals at `since` minus the increases in the steps from `origin` to `since`."""
+    """Rates since time `since` in seconds. `origin` is the start time of a step, and `base`
+    contains the totals at `since` minus the increases in the steps from `origin` to `since`."""
 
     since: float
     base: dict[str, float]

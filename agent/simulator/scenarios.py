@@ -90,7 +90,7 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
     """Return the scenarios of the tour with their durations in seconds. Training follows each
-    scenario but `idle`, because the held GPUs of the next scenario must have no previous work."""
+    scenario except `idle`, because the held GPUs of the next scenario must have no prior work."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):

@@ -157,7 +157,7 @@ class AllocationRead:
 
 
 def together(answers: Sequence[Given | Failure]) -> Given:
-    """Return all allocations, and the reason why some may be missing."""
+    """Return all allocations, and the reason why some allocations may be missing."""
     given = [one for one in answers if isinstance(one, Given)]
     hidden = [one.hidden for one in given if one.hidden]
     hidden += [Absent(Reason.FAILED, str(one)) for one in answers if isinstance(one, Failure)]

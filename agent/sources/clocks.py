@@ -89,7 +89,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     state = gpu_context.state
 
     def sm_clock(device: NvmlDevice) -> float:
-        """Return the SM clock, which is also used for the tensor core throughput."""
+        """Return the SM clock. It is also used for the tensor core throughput."""
         state.sm_clock = None  # stays None if the call raises an error
         state.sm_clock = device.number("ClockInfo", SM_CLOCK)
         return state.sm_clock

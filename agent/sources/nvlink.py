@@ -50,7 +50,7 @@ USUAL_LINK_SPEED = 25e9  # Nominal bytes per second per link and direction on ot
 
 
 class LinkReads:
-    """Bytes, states, errors, and remote devices of the links of a GPU."""
+    """Reads of bytes, states, errors, and remote devices of the links of a GPU."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._gpu = gpu_context

@@ -131,7 +131,7 @@ class Processes:
                     out.add(PROCESS_MEMORY, held, pid, name)
 
     def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
-        """Add the share of each process since the last read, skipping values already seen."""
+        """Add the share of each process since the last read. Samples already seen are skipped."""
         samples: Sequence[Any] = ()
         try:
             if self._servers:

@@ -41,8 +41,8 @@ KNOWN = TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")
 
 
 class SourcesConfig(Section, frozen=True):
-    """Sources that are not read, by module name. Changes take effect after a restart. The source
-    with the identity of the machine cannot be disabled."""
+    """Settings of sources: `disable` contains the modules of sources that are not read. Changes
+    take effect after a restart. The source with the identity of the machine cannot be disabled."""
 
     table, at_start = "sources", ("disable",)
     disable: tuple[str, ...] = ()

@@ -83,7 +83,7 @@ class SpecBandwidth(NamedTuple):
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
-    """`[gpu]`. `models` contains NVML names, `values` contains specifications by key, and
+    """The `[gpu]` table. `models` contains NVML names, `values` contains specifications by key, and
     `bandwidths` is by path and direction, with a value per link for NVLink."""
 
     name: str
@@ -96,8 +96,8 @@ class GpuSpec(Struct, frozen=True, kw_only=True):
 
 
 class LinkGraph(Struct, frozen=True):
-    """`[system.nvlink_graph]`: NVLinks between GPUs, with `pairs` of (GPU, GPU, links). Empty if
-    all GPUs are connected by a switch.
+    """The `[system.nvlink_graph]` table: NVLinks between GPUs, with `pairs` of (GPU, GPU, links).
+    No pairs if all GPUs are connected by a switch.
 
     Machines number their GPUs differently, so graphs must be compared instead of index pairs.
     """
@@ -109,8 +109,8 @@ class LinkGraph(Struct, frozen=True):
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):
-    """`[system]`. `gpu` is the name of the data sheet of its GPUs, `products` contains patterns for
-    its DMI product name, and `values` and `bandwidths` are as in GpuSpec."""
+    """The `[system]` table. `gpu` is the name of the data sheet of its GPUs, `products` contains
+    patterns for its DMI product name, and `values` and `bandwidths` are as in GpuSpec."""
 
     name: str
     title: str
@@ -195,8 +195,8 @@ def recognise(
     """Return the system with the given GPU models (NVML names) and DMI product name. `racked` is
     true if a GPU reports a chassis.
 
-    `configured` overrides both, and ConfigError is raised if there is no such data sheet. GPUs may
-    be missing, but all others must match. A machine without an NVIDIA product name is not a DGX.
+    `configured` overrides both. Raise ConfigError if there is no such data sheet. GPUs may be
+    missing, but all others must match. A machine without an NVIDIA product name is not a DGX.
     """
     specs = load()
     if configured and configured not in specs.systems:

@@ -64,7 +64,7 @@ def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventS
 
 def job_event(receipt: Receipt, *, silent: bool) -> EventStatus:
     """Return a job as an event: the start of a running job, or the run time of an ended job. The
-    severity is that of the job's lost time."""
+    severity is the severity of its lost time."""
     text = f"{title(receipt)} on {gpus_named(gpu.index for gpu in receipt.gpus)}"
     over = receipt.ended is not None
     return EventStatus(

@@ -53,8 +53,8 @@ def finding_statuses(
 
 
 def _near_ends(active: Sequence[ActiveFault], peers: Mapping[Labels, int | None]) -> dict[str, str]:
-    """Return the faults whose NVLinks all end at one GPU, each with the fault of that GPU that
-    reports the same links. If all links of both are the same, the first of both has no entry."""
+    """Return the faults whose NVLinks all end at one GPU, each with that GPU's fault for the same
+    links. If two faults report exactly the same links, only the second has an entry."""
     ends = {
         one.id: (gpu.index, [peers.get((*gpu.labels, link)) for link in one.finding.names])
         for one in active

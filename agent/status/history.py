@@ -27,7 +27,7 @@ MOST_GPUS = 128
 
 
 class HistorySeries(NamedTuple):
-    """Encoding of values as `value / scale`, rounded. The largest code stands for a gap."""
+    """A series encoded as `value / scale`, rounded. The largest code stands for a gap."""
 
     name: str
     unit: str

@@ -155,7 +155,7 @@ def works(key: PathKey, samples: SampleStore) -> bool | None:
 
 
 def port_labels(key: PathKey) -> tuple[str, ...]:
-    """Return the label values that its metrics use for a port."""
+    """Return the label values of a port in its metrics."""
     return key.device.rpartition(":")[::2] if key.path == "infiniband" else (key.device,)
 
 
