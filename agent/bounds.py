@@ -42,4 +42,4 @@ DISK_HANGS = 5.0
 """Seconds that the agent waits for a disk at startup and shutdown."""
 
 HOURS_SAVED_EVERY = 300.0
-"""Seconds between writes of the hourly sums, which is the maximum time lost in a crash."""
+"""Seconds between writes of the hourly sums: the maximum time lost in a crash."""

@@ -19,7 +19,7 @@ FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wa
 
 
 class ThreadTime(NamedTuple):
-    """CPU time of a thread since its start in wall-clock seconds, and its number of time slices."""
+    """CPU time of a thread in wall-clock seconds since its start, and its number of time slices."""
 
     ran: float
     queued: float  # ready to run, but waiting for a CPU

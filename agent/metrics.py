@@ -31,11 +31,11 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
 
     A GPU value that a single NVML call returns requires no code. `call` is a field ID, or the
     getter name without the prefix `nvmlDeviceGet`, followed by its arguments and the member or the
-    index in the structure that it returns, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`,
-    and `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values,
-    separated by spaces, declares a series per call. The value is multiplied by `times` and divided
-    by `per`. The result is in the metric's unit. `every` is the name of an interval, and `source`
-    is the source that fails if the call fails (by default, the file).
+    index in the returned structure, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`, and
+    `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values, separated by
+    spaces, declares a series per call. The value is multiplied by `times` and divided by `per`. The
+    result is in the metric's unit. `every` is the name of an interval, and `source` is the source
+    that fails if the call fails (by default, the file).
 
     `kinds` describes the values of a label, such as the reasons of a counter, for the code that
     reads the metric.

@@ -85,7 +85,7 @@ OWNERS = "instance_gpu:job_info:owner"
 """The recording rule for the job on each GPU."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
-"""Spaces inside template braces, which make up 1 % of the files."""
+"""Spaces inside template braces. They make up 1 % of the files."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
 

@@ -59,7 +59,7 @@ OF_STATES = [
 
 
 Query = tuple[str, str]
-"""A legend, which may be empty, and an expression."""
+"""A legend or an empty string, and an expression."""
 
 
 def _target(name: str, query: Query, kind: str) -> Json:
@@ -189,7 +189,7 @@ class OfFigures(Panel, kw_only=True):
 
 
 class Number(OfFigures, kw_only=True):
-    """A single value, or a value per series."""
+    """A panel with a single value, or a value per series."""
 
     width: int = 3
     height: int = 3
@@ -202,7 +202,7 @@ class Number(OfFigures, kw_only=True):
 
 
 class Bars(OfFigures, kw_only=True):
-    """A bar per series, for the current value or for a value over the time range."""
+    """A panel with a bar per series, for the current value or for a value over the time range."""
 
     most: int = 1
 

@@ -32,7 +32,7 @@ GIVEN: Definitions = {
 AGENTS = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'
 PLACES_OF_NODES = 'cluster=~"$cluster|",instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
-"""Also matches alerts for racks and clusters, which have no instance."""
+"""Also matches alerts for racks and clusters. These alerts have no instance."""
 
 OF_GPU = {"nvlink", "pcie", "hbm"}
 """Data paths of GPUs; all other paths have an empty `gpu` label."""

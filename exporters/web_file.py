@@ -103,7 +103,7 @@ def end_of(certificate: str) -> float | None:
 
 
 POLL_INTERVAL = 1.0
-"""Seconds between two reads of the files, which are small and compared as a whole."""
+"""Seconds between two reads of the files. The files are small and compared as a whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ TOP = 3
 """Number of summary sentences above the table. The other sentences are below the table."""
 
 POINTS = ".1%"
-"""Format of shares, whose changes are given in percentage points."""
+"""Format of shares. Changes of shares are given in percentage points."""
 
 
 def run(arguments: argparse.Namespace) -> int:

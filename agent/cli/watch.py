@@ -1,5 +1,5 @@
 """The `dgx-telemetry watch` command. It shows the output of `once` in full-screen mode. The output
-is updated every second, and keys work similarly to those of top."""
+is updated every second, and the keys are similar to the keys of top."""
 
 import argparse
 import asyncio
@@ -55,7 +55,7 @@ HELP = (
     "q  end",
 )
 KEY = re.compile(r"\x1b(?:\[|O)[0-9;]*[A-Za-z~]|.", re.DOTALL)
-"""Pattern for a key press, which is a terminal escape sequence or a single character."""
+"""Pattern for a key press: a terminal escape sequence or a single character."""
 
 SCROLL = {
     **{f"\x1b{start}{end}": step for start in "[O" for end, step in (("A", -1), ("B", 1))},

@@ -1,7 +1,7 @@
 """Advice for the owner of a job, for each verdict, from `advice.toml`.
 
-Advice about a verdict never suggests to end, stop, or restart a process, because a GPU that seems
-idle may be running a server or a checkpoint.
+Advice about a verdict never suggests ending, stopping, or restarting a process, because a GPU that
+seems idle may be running a server or a checkpoint.
 """
 
 from collections.abc import Iterable
@@ -80,7 +80,7 @@ def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None
 
 def advice(verdict: Verdict, pair: Pair | None = None) -> str:
     """Return the first step against a GPU's lost time, or an empty string for a healthy state.
-    `pair` is the state and cause of the loss, and defaults to those of the verdict."""
+    `pair` is the state and cause of the loss (by default, of the verdict)."""
     pair = pair or verdict.pair
     if pair == (State.STARVED, Cause.PEER) and verdict.waits_for is not None:
         return peer_advice(f"GPU {verdict.waits_for.index}")

@@ -35,7 +35,7 @@ NAMELESS = {
     metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
     for metric, names in PERSONAL.items()
 }
-"""Getters by metric name that empty the personal labels, which are the last labels."""
+"""Getters by metric name that empty the personal labels. These are the last labels."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:

@@ -10,7 +10,7 @@ from agent.metrics import declared_beside
 from agent.model import PAIRS, Cause, Pair, State, TimedSeries
 
 Parts = Mapping[Pair, float]
-"""Shares of a second by state and cause, which sum to 1."""
+"""Shares of a second by state and cause. They sum to 1."""
 
 UNOBSERVED = "unobserved"
 """State label for energy used while the state was unknown."""

@@ -120,7 +120,7 @@ class Evidence:
         value, self.labels = self.context.samples.value, self.gpu.labels
         self.processes = value(process.PROCESSES, *self.labels)
         self.activity = value(activity.ACTIVITY, *self.labels)
-        """Activity in this tick, which determines how much of the tick's time was lost."""
+        """Activity in this tick. It determines how much of the tick's time was lost."""
 
     @cached_property
     def host(self) -> ProcessEvidence:

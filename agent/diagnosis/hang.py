@@ -71,11 +71,10 @@ def _on_several_hosts(e: Evidence) -> bool:
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """Return the GPUs for whose processes the rest of the job waits, or none if that is unclear.
-    The result is the first of these groups that is not empty: GPUs with stopped processes; idle
-    GPUs with sleeping processes, if kernels or threads of all other GPUs spin; and GPUs with
-    sleeping processes, if threads of all other GPUs spin.
-    """
+    """Return the GPUs for whose processes the rest of the job waits, or none if the evidence is
+    unclear. The result is the first of these groups that is not empty: GPUs with stopped processes;
+    idle GPUs with sleeping processes, if kernels or threads of all other GPUs spin; and GPUs with
+    sleeping processes, if threads of all other GPUs spin."""
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:
         return stopped

@@ -262,7 +262,7 @@ def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
-    """Return the most frequent reason among a job's GPUs why the job has no step time."""
+    """Return the reason for a job's missing step time that is most frequent among its GPUs."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
     return max(reasons, key=reasons.count) if reasons else Reason.NOT_ENOUGH
 

@@ -2,9 +2,9 @@
 
 `${name}` in a string stands for a threshold, or for a definition in the file or in `shared.toml`;
 in sentences, durations and shares are written in words. `${name+30}` adds 30 seconds to a duration,
-`${name*2}` multiplies it by 2, and `${name.seconds*0.5}` is half of it as a number of seconds.
-`${name?yes:no}` selects `yes` if the number is above 0, and `no` otherwise. In a list, the name of
-another list stands for its items. `each` repeats a table or a block of tables for each row.
+`${name*2}` multiplies it by 2, and `${name.seconds*0.5}` is half of the duration as a number of
+seconds. `${name?yes:no}` selects `yes` if the number is above 0, and `no` otherwise. In a list, the
+name of another list stands for its items. `each` repeats a table or a block of tables for each row.
 """
 
 import re

@@ -67,7 +67,7 @@ class Host:
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
-    """Return this machine. `history` is the number of seconds of past kernel log messages to read
+    """Return the real host. `history` is the number of seconds of past kernel log messages to read
     first. `kept` is a file with the position in the log that the previous agent reached."""
     import psutil
 

@@ -97,7 +97,7 @@ class PathAccounts:
     inventory: Callable[[], GpuInventory] = GpuInventory
     _resolved_by: Settings | None = None
     _of_limits: ReadOutput = field(default_factory=lambda: ReadOutput(0.0))
-    """Samples of all limits, which are kept until the limits are resolved again."""
+    """Samples of all limits, kept until the limits are resolved again."""
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))

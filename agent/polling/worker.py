@@ -135,7 +135,7 @@ class Worker:
         self._turns.put(None)
 
     async def _relieve(self, leave: Leave) -> None:
-        """Start another thread as soon as a call that hangs can be left."""
+        """Start another thread as soon as this thread may be left with a call that hangs."""
         while True:
             with self._lock:
                 wait = leave() if self.busy else None

@@ -98,7 +98,7 @@ def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[
 
 
 def union_member(value_type: int) -> str:
-    """Return the name of the union member. For integers, it is a 64-bit member, because some
+    """Return the name of the union member. For integers, the member has 64 bits, because some
     drivers report an incorrect type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 

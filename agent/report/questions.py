@@ -126,7 +126,7 @@ def prices_of(since: str) -> str:
 
 def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
     """Return the counted GPU-seconds of each node that has data in the period, and all GPU-seconds
-    of its GPUs. Without their expected number, it is the maximum in any five minutes, rounded."""
+    of its GPUs. If the number of GPUs is unknown, use the rounded maximum of any five minutes."""
     every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
     fullest = f"max_over_time({by} ({seconds})[{since}:{every}])"
     gpus = f"max by (cluster, instance) (max_over_time({GPUS_EXPECTED.name}[{since}]))"

@@ -16,7 +16,7 @@ def noise(number: int, series: int = 0) -> float:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds of history to keep, which is longer than the time span of any driver buffer."""
+"""Seconds of history to keep: longer than the time span of any driver buffer."""
 
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 

@@ -1,5 +1,5 @@
 """The simulated GPUs and systems, each defined by a file in `gpus/` or `systems/`. This module does
-not use the agent's specs, because these are tested against its values."""
+not use the agent's specs, because tests compare the specs with the values here."""
 
 from collections.abc import Mapping
 from math import inf

@@ -40,7 +40,7 @@ class Need(Struct, frozen=True):
 
 class Breakage(Struct, frozen=True):
     """A row of scenarios.toml. The fault occurs `at` seconds after the scenario starts, and repeats
-    at intervals of `every` seconds if that is not 0. Some scenarios have no fault."""
+    at intervals of `every` seconds if `every` is not 0. Some scenarios have no fault."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}

@@ -93,7 +93,7 @@ class HostOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """A GPU whose values are read. `gpm` is None if the GPU does not support GPM."""
+    """A GPU and the context of its reads. `gpm` is None if the GPU does not support GPM."""
 
     device: NvmlDevice
     state: GpuState

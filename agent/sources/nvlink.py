@@ -143,8 +143,8 @@ class LinkReads:
 
     def error_rows(self) -> list[GpuRow]:
         """Return a row for each link and kind. If any link supports fields, the fields are used,
-        because the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries;
-        this must not affect other links."""
+        because the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries.
+        The refusal must not affect other links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in fields.items()]

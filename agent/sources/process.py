@@ -47,7 +47,7 @@ the kernel to 15 characters. The server uses all GPUs for its clients, which are
 Volta). A server that a user's own daemon has started counts as the user's process."""
 
 DISPLAYS = ["Xorg", "X", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "mutter-x11-fram"]
-"""Display servers, which do not count as jobs."""
+"""Display servers. They do not count as jobs."""
 
 MOST_DISPLAYED = 4 << 30
 """Maximum GPU memory (bytes) of a display server. A process with more memory counts as a job,

@@ -83,7 +83,7 @@ def _port(one: ActiveFault) -> tuple[str, ...]:
 
 def _under(one: ActiveFault, same: Sequence[ActiveFault]) -> bool:
     """Return whether a fault of a port or disk of the host is hidden by another fault of the same
-    port or disk that is at least as old."""
+    port or disk if the other fault is at least as old."""
     return not one.finding.gpu and any(
         one.hidden_by == other.id and one.finding.device and _port(one) == _port(other)
         for other in same

@@ -207,8 +207,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
-    """Return the time shares over the last 15 minutes, or since the job began if that is later, and
-    the number of known seconds. If no second is known, return the shares of the last 10 s and 0."""
+    """Return the time shares over the last 15 minutes, or since a later start of the job, and the
+    number of known seconds. If no second is known, return the shares of the last 10 s and 0."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))

@@ -201,8 +201,8 @@ def running_job(
     *,
     silent: bool,
 ) -> RunningJob:
-    """Return the status of a running job. `findings` are those of its GPUs, and `levels` those of
-    their groups. While the driver is `silent`, the state of the job is unknown."""
+    """Return the status of a running job. `findings` are the findings of its GPUs, and `levels` the
+    levels of their groups. While the driver is `silent`, the state of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))

@@ -50,7 +50,7 @@ MANY = 16
 
 QUIET = 0.01
 DIGITS = 4
-"""Decimal places of ratios, which have a precision of 0.01 %."""
+"""Decimal places of ratios. Ratios have a precision of 0.01 %."""
 
 DEAD, DOWN, UNREAD = "dead", "down", "traffic not read"
 NO_LINK = "no link, not in use"
@@ -145,8 +145,8 @@ def speed(moved: float, path: str) -> str:
 
 
 def works(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link or a disk has a working controller. Return None if that is
-    unknown, or if the path is neither a port nor a disk."""
+    """Return whether a port has a link or a disk has a working controller. Return None if the state
+    is unknown, or if the path is neither a port nor a disk."""
     if key.path not in PORTS:
         dead = samples.value(disk.FAULT, key.device, "controller") if key.path == "disk" else None
         return None if dead is None else not dead

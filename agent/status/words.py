@@ -20,7 +20,7 @@ from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
 SCALES = {"bytes_per_second": 1e-9, "hertz": 1e-6}
-"""Factors from base units to displayed units, which are GB/s and MHz."""
+"""Factors from base units to displayed units: GB/s and MHz."""
 
 LEVEL = {
     Severity.CRITICAL: Level.CRITICAL,
