@@ -46,7 +46,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """A stored reading: its values, in the order of its shape, and the turn in which it came."""
+    """A stored reading: its values, in the order of its shape, and the turn of its arrival."""
 
     at: float
     until: float

@@ -40,7 +40,7 @@ KINDS: dict[str, type[Graph | Number | Bars | Table | Matrix]] = {
 
 
 class RowTable(Struct, forbid_unknown_fields=True):
-    """A row. `firing_alerts` contains the labels of its panel with firing alerts."""
+    """A row of panels. `firing_alerts` contains the labels of its panel with firing alerts."""
 
     question: str
     panel: tuple[Json, ...] = ()

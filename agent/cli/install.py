@@ -97,8 +97,8 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
 
 
 def carry_out(commands: Iterable[Command], *, dry: bool = False) -> bool:
-    """Print and run each command, and return whether there were any. With `dry`, only print the
-    commands. Raise BadInput if a command fails."""
+    """Print and run each command, and return whether there were any commands. With `dry`, only
+    print the commands. Raise BadInput if a command fails."""
     any_of_them = False
     for command in commands:
         any_of_them = True

@@ -196,8 +196,8 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the targets once or at an interval, or serve them on request. A first error stops the
-    command; later errors are printed, and the file is not changed."""
+    """Write the targets once or at an interval, or serve them on request. An error in the first
+    pass stops the command. Later errors are printed, and the file is not changed."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0

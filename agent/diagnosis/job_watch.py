@@ -193,7 +193,7 @@ class JobWatch:
         accounts: Mapping[str, GpuStateTime],
         stopped: Mapping[tuple[str, ...], Set[int]],
     ) -> None:
-        """Find the jobs that hang, and the processes for which they wait."""
+        """Find the jobs that hang, and the processes for which these jobs wait."""
         self._hangs = {}
         for record in self._records:
             gpus = record.group.gpus

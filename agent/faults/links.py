@@ -80,7 +80,7 @@ def slots(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield fatal switch errors within the window, and those without a timestamp."""
+    """Yield fatal switch errors within the window or without a timestamp."""
     assert fault.finding
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):

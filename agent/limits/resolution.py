@@ -44,7 +44,7 @@ class LimitsConfig(Section, frozen=True):
 
     @property
     def by_path(self) -> dict[tuple[str, str, str], float]:
-        """Bytes per second by path, device, and direction."""
+        """Configured limits in bytes per second, by path, device, and direction."""
         return {(one.path, one.device, one.direction): one.bytes_per_second for one in self.limit}
 
 
@@ -162,7 +162,7 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the memory of each GPU, even if its bandwidth usage is unknown, because a busy memory
+    """Yield each GPU's memory limit, even if bandwidth usage is unknown, because a busy memory
     controller does not mean that the bus is saturated."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
@@ -176,7 +176,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield every disk. The data sheet value only applies to the array with the training data."""
+    """Yield the limits of disks. The data sheet value applies only to the training data array."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"

@@ -147,7 +147,7 @@ class GpuWatch:
         return reading, raised
 
     def _mig_switched(self, gpu: WatchedGpu) -> bool:
-        """Return whether MIG mode has changed, or the GPU is lost, as the next query confirms."""
+        """Return whether MIG mode has changed, or True if the mode cannot be read."""
         try:
             return gpu.device.mig_switched()
         except Absent:

@@ -159,8 +159,8 @@ def _share(url: str, promql: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """Return the prices of a GPU-hour from Prometheus, or none if currencies differ. Raise NoAnswer
-    if Prometheus does not respond."""
+    """Return the prices of a GPU-hour from Prometheus, or no prices if currencies differ. Raise
+    NoAnswer if Prometheus does not respond."""
     found = _query(prometheus, prices_of(since))
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
     currencies = {labels.get("currency", "") for labels, _ in named}

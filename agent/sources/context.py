@@ -116,9 +116,9 @@ class GpuContext:
         run_on_wake: bool = False,
         together: bool = False,
     ) -> Read:
-        """Return a read of this GPU. `every` is a number of seconds, or a function that returns it.
-        If values are compared between GPUs (`together`), their reads run in the same tick. Other
-        reads are staggered."""
+        """Return a read of this GPU. `every` is a number of seconds, or a function that returns the
+        number. If values are compared between GPUs (`together`), their reads run in the same tick.
+        Other reads are staggered."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)
         return Read(

@@ -177,7 +177,7 @@ def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
 
 
 def raid_disks(files: FileTree, array: str) -> int:
-    """Return the number of array members. During a reshape, the file lists the new number first."""
+    """Return the number of array members. During a reshape, the new number is listed first."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
     if not (number := whole(text.partition(" ")[0], 9)):

@@ -136,7 +136,7 @@ def cost_text(receipt: Receipt) -> str:
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     """Return the time saved by removing the costliest known cause, or a note about the hang if the
-    job is `hung`. Return nothing for a small saving, or if little work was done."""
+    job is `hung`. Return nothing if the saving is small or little work was done."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)

@@ -191,7 +191,7 @@ def alert_status(
 
 
 def fires_in(seconds: float) -> str:
-    """Return when an alert would fire, for example `would fire in 4 min`."""
+    """Return the time until an alert would fire, for example `would fire in 4 min`."""
     return f"would fire in {duration(seconds)}" if seconds > 0 else "would fire soon"
 
 
