@@ -32,8 +32,8 @@ def override(name: str, properties: Mapping[str, object], by: str = "byName") ->
 
 
 def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
-    """Return an override that replaces label values by texts. Keys are regular expressions, and the
-    first match applies."""
+    """Return an override that replaces label values with texts. Keys are regular expressions, and
+    the first match applies."""
     mappings = [
         {"type": "regex", "options": {"pattern": key, "result": {"text": text, "index": n}}}
         for n, (key, text) in enumerate(texts.items())

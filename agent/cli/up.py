@@ -47,7 +47,7 @@ async def tail_alerts(port: int) -> None:
 
 
 def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Return alerts by fingerprint, without the watchdog alert. The watchdog alert always fires."""
+    """Return alerts by fingerprint, without the watchdog alert, because this alert always fires."""
     return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity", "none") != "none"}
 
 

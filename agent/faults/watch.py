@@ -271,7 +271,7 @@ def _inhibitions() -> tuple[Inhibition, ...]:
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
     """Yield the faults, each with the first active alert that hides it. If faults hide each other,
-    the last of them remains visible."""
+    the last fault remains visible."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]
     hider: dict[str, str] = {}

@@ -68,7 +68,7 @@ class PathKey(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Capacity in bytes per second. `origin` is configured, spec, or hardware."""
+    """Capacity of a path in bytes per second. `origin` is configured, spec, or hardware."""
 
     bytes_per_second: float
     origin: str

@@ -84,7 +84,7 @@ class LeftGpu:
 
 
 class GpuThreads:
-    """The current visit, and the GPUs with their own threads, by index."""
+    """Threads of all GPUs: the current visit, and the GPUs with their own threads, by index."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
