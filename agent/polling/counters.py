@@ -19,7 +19,8 @@ class CounterFilter:
     that the next reading reverts is a glitch and is never exported. A plausible value is also
     dropped as a glitch if the next two readings return to the previous level. A persistent leap is
     excluded from the exported value, except for event counters. A decrease is also excluded if the
-    counter cannot have reached the value from 0 in the elapsed time."""
+    counter cannot have reached the value from 0 in the elapsed time.
+    """
 
     fastest: float | None = None
     _value: float | None = None
