@@ -17,7 +17,7 @@ STATE = ("/var/lib/dgx-telemetry", "/var/lib/private/dgx-telemetry")
 
 
 CHANGING = re.compile(
-    r"^/(proc|sys|dev|run|tmp|mnt|var/(tmp|log|cache|backups)|var/lib/(systemd|dpkg)"
+    r"^/(proc|sys|dev|run|tmp|mnt|var/(tmp|log|cache|backups)|var/lib/(systemd|dpkg|containers)"
     r"|etc/(machine-id|\.pwd\.lock|\.updated|hostname|resolv\.conf)|root/\.)"
     r"|/__pycache__/"
 )
