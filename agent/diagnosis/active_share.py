@@ -129,17 +129,18 @@ class ActiveShares:
 def not_computing(second: ActiveSecond) -> float:
     """Return the share of the second in which the GPU is active but does no work of its own.
 
-    If the power samples have two levels, they determine the share. While the links carry data, SM
-    activity determines the share if it lies between the values for moving data and for work. If
-    both apply, the larger share is used, because idling, transfers, and work have three levels. If
-    the GPU only spins, the share is its whole activity.
+    If the power samples have two levels, they determine the share. With GPM, SM activity determines
+    the share while the links carry data, if it lies between the values for moving data and for
+    work. If both apply, the larger share is used, because idling, transfers, and work have three
+    levels. Without GPM and two levels, the bytes of the links determine the share. If the GPU only
+    spins, the share is its whole activity.
     """
     if only_spins(second):
         return second.activity
     lower = at_lower_power(second)
     if second.sm is None:
         exposed = (second.payload or 0.0) / TRANSFER_RATE if _transfers_alone(second) else 0.0
-        return max(lower, min(second.activity, exposed))
+        return lower or min(second.activity, exposed)
     if not second.payload:
         return lower
     return max(

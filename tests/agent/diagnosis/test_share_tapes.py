@@ -49,7 +49,7 @@ FALSE_STEPS = {
 rounds with a checkpoint or a file each are nearly as long for a while; commands and threads that
 prepare a batch each take nearly as long for some seconds."""
 
-RIGHT_CAUSE = {"gpm": 0.92, "nvml": 0.42}
+RIGHT_CAUSE = {"gpm": 0.92, "nvml": 0.39}
 """Least part of what each load within its bounds loses that has its true cause. Without GPM small
 losses of a load that mostly communicates have others."""
 
