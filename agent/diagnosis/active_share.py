@@ -229,7 +229,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     active time shows how much work this GPU would do in its active time without waiting.
     """
     if second.sm is None and peer.sm is None:  # without GPM, utilization includes spinning
-        waited = max(second.activity - peer.activity, _longerat_lower_power(second, peer))
+        waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
     else:
         waited = second.activity - _useful(second, peer)
         if second.sm is not None and waited >= LEAST_WAIT:
@@ -237,7 +237,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     return waited if waited >= LEAST_WAIT else 0.0
 
 
-def _longerat_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
+def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return how much longer this GPU is at the lower of two power levels than the peer. Both GPUs
     transfer data for the same time, so this GPU waits for the additional time."""
     if second.power is None or peer.power is None or not second.power.distinct:
