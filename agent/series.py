@@ -159,7 +159,7 @@ class SampleStore:
     # Queries
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Return the read that has provided a series most recently, or None if it has expired."""
+        """Return the read that most recently provided a series, or None if all have expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)

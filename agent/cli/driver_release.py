@@ -56,9 +56,9 @@ def device_nodes() -> set[str]:
 @dataclass(slots=True, eq=False)
 class DriverRelease:
     """Poller listener that restarts this program if a thread hangs in the driver, or if NVML keeps
-    a device node open after shutdown. On restart, the kernel closes all open files, and the program
-    does not load the driver while the release file is in force. The program also restarts after the
-    driver was replaced, because the old library remains mapped and no longer works."""
+    a device node open after shutdown. On restart, the kernel closes all open files. The program
+    does not load NVML while the release file exists and has not expired. It also restarts when the
+    driver has been replaced, because the old library remains mapped and no longer works."""
 
     asked_back: Callable[[], str]
     clock: Clock

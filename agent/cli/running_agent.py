@@ -45,6 +45,8 @@ class RunningAgent:
         """Yield each status from the event stream, usually one per second. Raise NoAnswer if the
         agent stops responding or if its status cannot be decoded."""
         with opened(f"{self.url}/api/v1/stream", patience) as stream:
+            if stream.headers.get_content_type() != "text/event-stream":
+                raise NoAnswer(f"{self.place} is another program: it sends no stream of events")
             try:
                 for name, content in _events(stream):
                     if name == "status":

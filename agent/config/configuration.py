@@ -11,7 +11,7 @@ from typing import Any, get_origin
 
 import msgspec
 
-from agent.config.decoding import Mismatch, decode, fields_of, unknown
+from agent.config.decoding import Mismatch, decode, fields_of, shown, unknown
 from agent.config.settings import Section, Settings
 from agent.errors import BadInput, LogEvent, log
 from agent.threads import in_time
@@ -90,7 +90,10 @@ def _in_file(
     tables = {key.partition(".")[0] for key in keys if "." in key}
     named: dict[str, dict[str, Any]] = {}
     for table, value in content.items():
-        inside = value if table in tables and isinstance(value, dict) else {"": value}
+        if table in tables - keys.keys() and not isinstance(value, dict):
+            expected = ", ".join(_similar(table, keys))
+            raise ConfigError(f"{path}: {table} must be a table of {expected}, not {shown(value)}")
+        inside = value if table in tables else {"": value}
         for name, part in inside.items():
             key, others = f"{table}.{name}".removesuffix("."), f"{table}.{ANY_NAME}"
             if key in retired or (key in keys and key != others):
@@ -103,12 +106,20 @@ def _in_file(
 
 
 def _similar(key: str, keys: Iterable[str]) -> list[str]:
-    """Return the keys with the same name in other sections, or else the keys of the section."""
+    """Return the keys with the same name in other sections, or else the keys of the section, or
+    else the keys with a similar name."""
+    from difflib import get_close_matches
+
     table, _, name = key.rpartition(".")
     same = [one for one in keys if one.rpartition(".")[2] == name]
     top = [f"{one} (before the first section)" for one in same if "." not in one]
     inside = [one for one in keys if one.startswith(f"{table or name}.")]
-    return [*top, *(one for one in same if "." in one)] or inside or [*keys]
+    return (
+        [*top, *(one for one in same if "." in one)]
+        or inside
+        or get_close_matches(key, keys)
+        or [*keys]
+    )
 
 
 def _in_environment(

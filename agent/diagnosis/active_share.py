@@ -330,8 +330,9 @@ def _small_messages(second: ActiveSecond) -> float:
 
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the ratio of SM activity to overall activity while the GPU computes. Even the windows
-    with the least waiting may include transfers, and dense matrix products use all SMs."""
+    """Return the ratio of SM activity to overall activity while the GPU computes. It is higher than
+    in the windows with the least waiting, because these may include transfers. Dense matrix
+    products use all SMs."""
     if _transfers_alone(second):
         return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0

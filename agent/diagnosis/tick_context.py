@@ -93,7 +93,7 @@ class TickContext:
 
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
-        """The GPUs that work on the same job as a GPU, including the GPU itself, by GPU."""
+        """For each GPU, all GPUs that work on the same jobs, including the GPU itself."""
         found: dict[GpuKey, frozenset[GpuKey]] = {}
         for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:

@@ -67,6 +67,6 @@ def action(finding: Finding) -> str:
 
 
 def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Return a text in which the given GPUs are inserted into the commands."""
+    """Return the text with the given GPUs inserted into its commands."""
     listed = ",".join(map(str, gpus))
     return text.replace("-i GPU", f"-i {listed}") if listed else text

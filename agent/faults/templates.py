@@ -21,7 +21,7 @@ FORMS = {
 
 
 def described(fault: Fault) -> str:
-    """Return the description of an alert: the place, the sentence, and the first step."""
+    """Return the description of an alert: the location, a sentence, and the first step."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}")
     do = do.replace("DEVICE", "{{ $labels.device }}").replace("NODE", ON)
     if "pid" in fault.names:

@@ -27,7 +27,8 @@ BRACKETS = re.compile(r"\[([^\]]*)\]")
 
 
 class Allocation(NamedTuple):
-    """A job and the UUIDs of its allocated GPUs. `sluid` names its cgroup since Slurm 26.05."""
+    """A job and the UUIDs of its allocated GPUs. Slurm 26.05 and newer name the job's cgroup
+    by `sluid`."""
 
     labels: JobLabels
     gpus: frozenset[str]

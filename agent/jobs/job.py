@@ -28,7 +28,7 @@ class Goodput(NamedTuple):
 
     @property
     def of_peak(self) -> float | None:
-        """Tensor throughput at work as a ratio (0-1) of the peak, an upper bound of MFU."""
+        """Tensor throughput of busy time as a ratio (0-1) of the peak, an upper bound of MFU."""
         work = self.work_measured
         return min(1.0, (self.tensor or 0.0) / work) if work > 0 else None
 

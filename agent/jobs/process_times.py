@@ -116,7 +116,8 @@ class _Listing:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process. `whole` counts all threads. `launching` and `followed` are read separately."""
+    """A process. `whole` counts all threads. Threads in `launching` and `followed` are also read
+    one by one."""
 
     started: float
     parent: int

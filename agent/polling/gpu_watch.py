@@ -224,10 +224,10 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """Yield the response statistics of each GPU: its labels, the wall-clock seconds of the
-        longest recent visit, including a call that hangs, and the number of failed reads, or the
-        reason if the GPU does not respond. The UUID of a GPU that has never responded is unknown.
-        While the whole driver hangs, nothing is yielded. Any thread may call this method."""
+        """For each GPU, yield its labels, the wall-clock seconds of its longest recent visit, and
+        the number of failed reads. The visit may be a call that still hangs. If the GPU does not
+        respond, the reason replaces the seconds. The UUID of a GPU that has never responded is
+        unknown. Yield nothing while the whole driver hangs. Any thread may call this method."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():

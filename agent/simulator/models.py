@@ -120,7 +120,7 @@ class NicModel(Struct, frozen=True):
 
 
 class HcaModel(Struct, frozen=True):
-    """InfiniBand ports, their rate as formatted by the kernel, and a lower rate for faults."""
+    """InfiniBand ports, their rate in the kernel's format, and the rate of a degraded port."""
 
     number: int
     rate: str

@@ -35,8 +35,8 @@ NVIDIA = "0x10de"
 
 
 def is_given(files: FileTree, device: str) -> bool:
-    """Return whether a PCI device is an NVIDIA GPU that belongs to this host. A device that is
-    assigned to a virtual machine or bound to another driver is not expected."""
+    """Return whether a PCI device is an NVIDIA GPU that belongs to this host. A device
+    that is assigned to a virtual machine or bound to another driver does not."""
     try:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:

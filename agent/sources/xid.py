@@ -1,8 +1,8 @@
 """XID errors by code, reported by NVML events and in the kernel log.
 
 An error may be reported as an event, as a log line, or as both at different times. The agent counts
-both channels separately and reports the larger count, so that no error is counted twice, and an
-error that is missing in one of the channels is still counted.
+the errors of each channel and reports the larger count. No error is counted twice, and an error
+that is missing in one of the channels is usually still counted.
 """
 
 import ctypes

@@ -28,7 +28,7 @@ USUAL_PORTS = FreePorts()
 
 
 def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
-    """Return the wanted ports. Each port that is already in use is replaced by a free port."""
+    """Return the requested ports. Replace each port that is already in use by a free port."""
     with ExitStack() as held:  # keep all sockets open, so that all ports differ
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 
@@ -114,8 +114,8 @@ STORAGE = {
 
 
 def server_program(name: str, port: int, folder: Path) -> StackProgram:
-    """Return Prometheus or Alertmanager. It keeps its files in `folder`. Alerts link to the
-    external URL."""
+    """Return the program `name`, Prometheus or Alertmanager, with its files in `folder`. Alerts
+    link to the external URL."""
     listen = f"{LOOPBACK}:{port}"
     arguments = (
         binary(name),

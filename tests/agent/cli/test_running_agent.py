@@ -13,6 +13,8 @@ from exporters.settings import HttpConfig
 from tests.support.answering import answering
 from tests.support.statuses import shown as machine_of
 
+EVENTS = "text/event-stream; charset=utf-8"
+
 
 def stream_of(name: str, seconds: int) -> bytes:
     board = machine_of(name).run(seconds).board
@@ -25,7 +27,7 @@ def event(name: str, data: bytes) -> bytes:
 
 
 def test_the_running_agent_is_asked() -> None:
-    with answering(stream_of("titan-x-pascal:starved-disk", 70)) as place:
+    with answering(stream_of("titan-x-pascal:starved-disk", 70), kind=EVENTS) as place:
         agent, note = asked(
             Namespace(simulate=None, replay=None, agent=""),
             Settings(HttpConfig(listen=place)),
@@ -42,7 +44,7 @@ def test_the_running_agent_is_asked() -> None:
 def test_an_agent_that_has_just_started_is_awaited() -> None:
     machine = machine_of("k40:idle")
     early, later = (event("status", machine.run(ticks).board.json()) for ticks in (1, 9))
-    with answering(early + later) as place:
+    with answering(early + later, kind=EVENTS) as place:
         agent, _ = asked(Namespace(simulate=None, replay=None, agent=f"http://{place}"), Settings())
     assert agent is not None
     assert agent.first.tick == machine.status.tick
@@ -68,10 +70,17 @@ def test_who_does_not_answer_is_named() -> None:
     ],
 )
 def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: str) -> None:
-    with answering(b"".join(events)) as place:
+    with answering(b"".join(events), kind=EVENTS) as place:
         with pytest.raises(NoAnswer, match=why):
             next(RunningAgent(f"http://{place}").statuses())
         here = Settings(HttpConfig(listen=place))
         agent, note = asked(Namespace(simulate=None, replay=None, agent=""), here)
         assert agent is None
         assert why in note
+
+
+def test_a_server_that_sends_no_events_is_another_program() -> None:
+    """Its answer may never end."""
+    refused = pytest.raises(NoAnswer, match="is another program: it sends no stream of events")
+    with answering(b"{", kind="application/json") as place, refused:
+        next(RunningAgent(f"http://{place}").statuses())
