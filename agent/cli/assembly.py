@@ -44,7 +44,7 @@ class Hardware:
     host: Host
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""
-    """Returns the scenario that a simulated machine runs at a given clock time in seconds."""
+    """Returns the scenario of a simulated machine at a clock time in seconds, or the recording."""
     releasable: bool = True  # false for recordings, which do not load the driver
     held: Callable[[], set[str]] = device_nodes
     """Returns the driver's device nodes that are open in this process."""
@@ -77,8 +77,16 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
     from agent.replay.player import Tape, TapePlayer
 
     player = TapePlayer(Tape(path), clock)
+
+    def playing(_: float) -> str:
+        return f"Recording {path.name}{' (ended)' if player.finished else ''}"
+
     return Hardware(
-        lambda: player.nvml, player.host, releasable=False, ended=lambda: player.finished
+        lambda: player.nvml,
+        player.host,
+        playing=playing,
+        releasable=False,
+        ended=lambda: player.finished,
     )
 
 

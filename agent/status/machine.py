@@ -55,8 +55,9 @@ def _sentence(machine: MachineStatus, playing: str) -> str:
     driver = machine.driver_version or "not known"
     gpus = "GPU" if (machine.gpus_expected or machine.gpus) == 1 else "GPUs"
     text = f"{name}, driver {driver}, {machine.gpus}{of} {gpus}"
-    scenario = f" ({playing})" if playing else ""
-    return f"Simulated{scenario}, not this host's GPUs: {text}" if machine.simulated else text
+    if machine.simulated:
+        playing = f"Simulated ({playing})" if playing else "Simulated"
+    return f"{playing}, not this host's GPUs: {text}" if playing else text
 
 
 def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:

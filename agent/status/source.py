@@ -26,7 +26,9 @@ class StatusSource:
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     thresholds: Callable[[], AlertThresholds] = AlertThresholds
     simulated: bool = False
-    playing: Callable[[float], str] = lambda _: ""  # scenario of the simulated machine
+    playing: Callable[[float], str] = lambda _: (
+        ""
+    )  # scenario of a simulated machine, or the recording
     host: str = ""  # hostname of the machine
 
     @property
