@@ -61,8 +61,8 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
         expr = f"({expr}) unless on ({NODE}) instance:up:doubled"
     texts = {
         "summary": f"{where}{fault.rule.summary}",
-        "runbook_url": f"{book}#{fault.alert.lower()}",
         "description": f"{described(fault)}{words}",
+        "runbook_url": f"{book}#{fault.alert.lower()}",
         **board,
     }
     texts = {name: sys.intern(BLANKS.sub("", text)) for name, text in texts.items()}
