@@ -146,8 +146,8 @@ class StatusBoard:
         return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
 
     def _looked(self, ailing: Ailing) -> Looked:
-        """Return the parts based on the last check for faults. The parts are cached, because
-        computing them requires reading a whole snapshot."""
+        """Return the parts that depend on the last check for faults. They are cached until the next
+        check, because computing them requires reading a whole snapshot."""
         source, seen = self.source, self.source.faults.snapshot
         if self._last_look.snapshot is not seen:
             absences = absence_statuses(seen.absences(seen.at))
@@ -159,8 +159,8 @@ class StatusBoard:
 
 
 def _places(source: StatusSource) -> Mapping[str, tuple[str, Sequence[int]]]:
-    """Return the places of faults that have no place of their own: GPUs that the driver counts but
-    the agent has never seen, and jobs that have become slower."""
+    """Return the GPUs or jobs that are affected by faults whose metrics do not name them: GPUs that
+    the driver counts but the agent has never seen, and jobs that have become slower."""
     missing, jobs = source.inventory.missing, source.jobs().running
     slow = (title(job.receipt) for job in jobs if job.slower)
     return {
@@ -188,8 +188,8 @@ def _running(jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]) -> I
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return a group with the findings of its GPUs. With a critical finding, the group's level is
-    not good. A first step in `said` is omitted."""
+    """Return the group with the IDs of its GPUs' findings. If a finding is critical, the level of
+    the group is not `good`. The first step is omitted if it is in `said`."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(
@@ -203,7 +203,7 @@ def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingS
 def _once(
     findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
 ) -> tuple[FindingStatus, ...]:
-    """Return the findings, without first steps already shown by a clause or another finding."""
+    """Return the findings. Omit a first step that a headline clause or another finding shows."""
     shown = {name for clause in clauses for name in clause.findings}
     said = {clause.do for clause in clauses}
     found = []

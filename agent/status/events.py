@@ -1,4 +1,4 @@
-"""Events of the last 24 hours: faults, states that lost GPU time, and jobs."""
+"""Events of the last 24 hours: faults, periods of lost GPU time, and jobs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,8 +17,8 @@ from agent.status.words import LEVEL, began, duration, finding_text, moment
 def event_statuses(
     events: Sequence[FaultEvent], jobs: WatchedJobs, snapshot: Snapshot, *, silent: bool
 ) -> tuple[EventStatus, ...]:
-    """Return all events, most recent first. While the driver is `silent`, the state of running jobs
-    is unknown."""
+    """Return the 200 latest events, most recent first. If the driver does not respond (`silent`),
+    the state of running jobs is unknown."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}
     for one in sorted(events, key=lambda one: one.since or 0.0):
@@ -63,8 +63,8 @@ def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventS
 
 
 def job_event(receipt: Receipt, *, silent: bool) -> EventStatus:
-    """Return a job as an event: the start of a running job, or the run time of an ended job. The
-    severity is the severity of its lost time."""
+    """Return an event for the start of a running job, or for the run time of an ended job. Its
+    level is the level of the job's lost time."""
     text = f"{title(receipt)} on {gpus_named(gpu.index for gpu in receipt.gpus)}"
     over = receipt.ended is not None
     return EventStatus(

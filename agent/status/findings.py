@@ -18,7 +18,7 @@ from agent.status.words import LEVEL, alert_status, began, finding_text, fires_i
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 NEAR = 0.5
-"""Share of the limit below which a degraded PCIe link does not currently reduce throughput."""
+"""If the traffic is below this share of the limit, a degraded PCIe link costs no throughput."""
 
 
 def finding_statuses(
@@ -30,9 +30,9 @@ def finding_statuses(
     *,
     peers: Mapping[Labels, int | None],
 ) -> tuple[FindingStatus, ...]:
-    """Return the active faults, most serious first. `places` contains places and GPUs for kinds of
-    faults that have no place of their own. `step` returns the first step for a fault. `peers`
-    contains the GPU at the remote end of each NVLink."""
+    """Return a finding for each active fault, most serious first. `places` contains a text and the
+    GPUs for kinds of faults whose metrics do not name the GPU or job. `step` returns the first step
+    for a fault. `peers` contains the GPU at the remote end of each NVLink."""
     added = {one.hidden_by: one.fault.finding.adds for one in watch.active if one.fault.finding}
     words = {
         one.id: (
@@ -53,8 +53,8 @@ def finding_statuses(
 
 
 def _near_ends(active: Sequence[ActiveFault], peers: Mapping[Labels, int | None]) -> dict[str, str]:
-    """Return the faults whose NVLinks all end at one GPU, each with that GPU's fault for the same
-    links. If two faults report exactly the same links, only the second has an entry."""
+    """Map each fault whose NVLinks all lead to one GPU to that GPU's fault for the same links. The
+    keys and values are fault IDs. If two faults report the same links, only the second is a key."""
     ends = {
         one.id: (gpu.index, [peers.get((*gpu.labels, link)) for link in one.finding.names])
         for one in active
@@ -69,7 +69,7 @@ def _near_ends(active: Sequence[ActiveFault], peers: Mapping[Labels, int | None]
 
 
 def _between(one: ActiveFault, other: ActiveFault) -> str:
-    """Return a text about NVLinks that are down, with both of their ends."""
+    """Return a text that names the NVLinks that are down and the GPUs at both ends."""
     count = len(one.finding.names)
     link, links, are = ("link", "NVLink", "is") if count == 1 else ("links", "NVLinks", "are")
     found = [(end.finding.gpu, ", ".join(end.finding.names)) for end in (one, other)]
@@ -82,8 +82,8 @@ def _port(one: ActiveFault) -> tuple[str, ...]:
 
 
 def _under(one: ActiveFault, same: Sequence[ActiveFault]) -> bool:
-    """Return whether a fault of a port or disk of the host is hidden by another fault of the same
-    port or disk if the other fault is at least as old."""
+    """Return whether one of the faults in `same` hides this fault and concerns the same port or
+    disk of the host."""
     return not one.finding.gpu and any(
         one.hidden_by == other.id and one.finding.device and _port(one) == _port(other)
         for other in same
@@ -140,8 +140,8 @@ def _status(
 
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
-    """Return the text without the GPU name. If the traffic on a PCIe link is well below the limit
-    of the link, the text mentions this."""
+    """Return the text of a finding without the GPU name. For a degraded PCIe link, the text says if
+    the traffic is well below the limit of the link."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
@@ -174,14 +174,14 @@ def grave(findings: Iterable[FindingStatus]) -> bool:
 
 
 def is_fault(one: FindingStatus) -> bool:
-    """Return whether a finding is a current fault, and not a state that loses time."""
+    """Return whether a finding is a current fault, and not lost GPU time."""
     lost = one.alert is not None and one.alert.name in OF_STATES
     return one.level is not Level.INFO and not one.over and not lost
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of a GPU's work. Return None for good work on a GPU with a critical finding:
-    the work is not healthy, but it is not at fault either."""
+    """Return the level, or None if the level is `good` and a finding is critical. The work is not
+    the cause of the finding, but a GPU with a critical finding is not shown as healthy."""
     return None if level is Level.GOOD and grave(findings) else level
 
 
@@ -205,12 +205,12 @@ OF_PATH = {
     **dict.fromkeys(("fabric_health", "fabric_state", "link_errors", "links_down"), "nvlink"),
     **dict.fromkeys((*PCIE_KINDS, "pcie_replays"), "pcie"),
 }
-"""Path that is affected by a finding of a GPU, by kind of finding."""
+"""The kind of path that a finding on a GPU affects, by kind of finding."""
 
 
 def ailing_paths(findings: Sequence[FindingStatus], gpus: Iterable[int]) -> Ailing:
-    """Return the devices and the GPU paths with a finding that has not ended. A fault of the
-    switches concerns the NVLinks of all GPUs."""
+    """Return the level of each device and GPU path that has a finding that has not ended. A fault
+    of the NVSwitches affects the NVLinks of all GPUs."""
     found: dict[tuple[str, str], Level] = {}
     all_of = tuple(f"gpu{number}" for number in gpus)
     for one in findings:

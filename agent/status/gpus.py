@@ -1,4 +1,4 @@
-"""The status of a GPU at a tick: verdict over a window, figures, and processes."""
+"""The status of a GPU at a tick: its verdict, lost time, figures, and processes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -34,11 +34,11 @@ from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
 COSTS = 0.25
-"""Minimum share of time lost because of low clocks to be shown even if work takes more time."""
+"""If low clocks cost at least this share of time, `throttled` is shown even if not the largest."""
 
 BESIDE = 0.06
-"""Minimum share of time lost to a cause for which the headline mentions the cause on a working GPU.
-The minimum is twice as high for exposed communication, which is a few per cent in healthy jobs."""
+"""A lost share of the window below this minimum is not shown. The minimum is twice as high for
+exposed communication, which is a few per cent in healthy jobs."""
 
 STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier state lost more time."""
@@ -50,8 +50,8 @@ BASIS = {
 
 
 class Loss(NamedTuple):
-    """A state that lost time in the window, the lost share, and the number of seconds since its
-    start."""
+    """A state in which time was lost, its share of the window, and the number of seconds since the
+    loss began."""
 
     pair: Pair
     share: float
@@ -59,8 +59,8 @@ class Loss(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The verdict on a GPU. Without a `pair`, `why` is the reason as text and `reason` is the
-    reason code. `beside` is the largest loss in the window, or None if the loss is small."""
+    """The verdict on a GPU. If `pair` is None, `why` and `reason` are the text and code of the
+    reason. `beside` is the largest loss in the window, or None if all losses are small."""
 
     identity: GpuIdentity
     pair: Pair | None
@@ -95,14 +95,14 @@ class Judged(NamedTuple):
         return self.shown(self.beside.pair if self.beside else None)
 
     def stood(self, pair: Pair | None) -> float:
-        """Return the number of seconds since the start of a state, even if it is not the current
-        state."""
+        """Return the number of seconds since the start of the current state, or since the start of
+        the largest loss if `pair` is that loss."""
         past = self.pair != pair and self.beside and self.beside.pair == pair
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
         """Return the pair to display: the largest loss in the window, unless this loss is small or
-        the current loss has lasted long. For a working GPU, only the loss `main` is displayed."""
+        the current loss has lasted long. For a working GPU, `main` is the only loss displayed."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -193,7 +193,7 @@ def first_step(gpu: Judged, loss: Pair) -> str:
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return the first step for a fault or, for lost time, the first step for the largest cause."""
+    """Return the first step for a fault. For lost time, it depends on the largest cause."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
@@ -207,8 +207,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
-    """Return the time shares over the last 15 minutes, or since a later start of the job, and the
-    number of known seconds. If no second is known, return the shares of the last 10 s and 0."""
+    """Return the time shares over the last 15 minutes, or since the start of a younger job, and the
+    number of seconds with a known state. If it is 0, the shares are those of the last 10 s."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))
@@ -303,7 +303,7 @@ def reasons(gpu: Judged) -> tuple[str, ...]:
 
 
 def slowed(gpu: Judged) -> tuple[str, ...]:
-    """Return the time lost to reduced clocks besides the current state, and the reason."""
+    """Describe the time lost to reduced clocks if the current state is not `throttled`."""
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(

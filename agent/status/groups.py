@@ -1,4 +1,4 @@
-"""Groups of GPUs with the same verdict: their state over a window, and the reasons."""
+"""Groups of GPUs with the same verdict: their state, its share of a window, and the reasons."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -17,7 +17,7 @@ Members = tuple[Pair | None, list[Judged]]
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
     """Group the GPUs by displayed state, cause, and reason. Sort the groups by severity, then by
-    size, both in descending order. If other GPUs wait for a GPU, its own loss is displayed."""
+    size, both in descending order. A GPU for which others wait is shown with its own loss."""
     main, awaited = _main_loss(gpus), {gpu.waits_for for gpu in gpus}
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -44,8 +44,8 @@ def _weight(group: Members) -> tuple[bool, bool, int, int, int]:
 
 
 def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level | None:
-    """Return the level of a group. As in the alert, communication is a warning only if a link is
-    `full`."""
+    """Return the level of a group. Like the alert, the level for communication is `warning` only if
+    a link is at its limit (`full`)."""
     if pair is None:
         first = gpus[0]
         return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
@@ -82,7 +82,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
 
 
 def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
-    """Return the time share of the pair, and the length of its window in seconds."""
+    """Return the mean share of time that the GPUs spent in the pair, and the window in seconds."""
     windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
     verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
     shares = (
@@ -128,7 +128,7 @@ def _share(gpu: Judged, pair: Pair | None) -> float | None:
 
 
 def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """Return a description of the pair, for example `starved by disk` or `waiting for GPU 1`."""
+    """Return the state and cause as text, for example `starved by disk` or `waiting for GPU 1`."""
     late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
     apart = pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus)
     if len(late) == 1 and None not in late:

@@ -28,8 +28,8 @@ from agent.status.words import (
 )
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of findings about missing data. Such findings are in the headline only if there are no
-other findings."""
+"""Kinds of findings about missing data. The headline shows such a finding only if there are not
+enough other findings."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
@@ -37,7 +37,7 @@ OF_CLOCKS = frozenset({"clocks_held_down"})
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
-    """Return the clauses about hardware faults and the work of the GPUs, most serious first."""
+    """Return clauses about faults and about the work of the GPUs, most serious first."""
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
     work = [*_work(facts)]
@@ -49,7 +49,7 @@ def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
 
 
 def _broken(facts: SeenTick, most: int) -> Iterator[HeadlineClause]:
-    """Yield clauses about at most `most` faults: two if work has the level info, or else one."""
+    """Yield clauses about at most `most` faults."""
     snapshot, inventory = facts.snapshot, facts.source.inventory
     if silent := silence(snapshot):
         yield _driver_hangs(facts, silent)
@@ -86,7 +86,7 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
 def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
-    """Return a clause that replaces the findings of the given kinds with a more detailed text."""
+    """Return a clause whose text is shown instead of the findings of the given kinds."""
     fault = by_kind()[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     return HeadlineClause(
@@ -101,7 +101,7 @@ def _clause(
 
 
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
-    """Return a clause about a driver that does not respond. The clause is only a warning while a
+    """Return a clause about a driver that does not respond. The level is only `warning` while a
     late read may still succeed."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
@@ -123,7 +123,7 @@ def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
 
 
 def _driver_known(facts: SeenTick) -> bool:
-    """Return whether a driver has ever responded and has not been released since."""
+    """Return whether GPUs were found since startup and the driver has not been released."""
     inventory = facts.source.inventory
     return inventory.most > 0 and inventory.reason is not Reason.RELEASED
 
@@ -152,8 +152,8 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 
 def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
-    """Return a clause about the work of all GPUs, with the first step of the most serious group
-    that has a first step."""
+    """Return a clause about the work of all GPUs. Its first step is that of the most serious group
+    with a first step."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
@@ -197,8 +197,8 @@ def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
 
 
 def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert for a state from its finding. Without a finding, return an inactive alert
-    with the shares at which the alert fires."""
+    """Return the alert of the state's finding. If there is no finding, return an inactive alert
+    whose text contains the time shares at which the alert fires."""
     if state not in ALERTS:
         return None
     name, severity = ALERTS[state]
@@ -216,7 +216,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Return the time shares at which the alerts fire, and their windows, by state."""
+    """Return the time shares at which the alert for each state fires, each with its window."""
     return {
         State.STARVED: (
             (limits.starved_share, limits.starved_window),

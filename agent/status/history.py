@@ -1,5 +1,5 @@
-"""History of the last 15 minutes in a limited amount of memory, with a slot for each second of the
-agent's clock."""
+"""History of the last 15 minutes in a limited amount of memory. Each second of the agent's clock
+has a slot."""
 
 from array import array
 from base64 import b64encode
@@ -17,17 +17,17 @@ from agent.sources import activity, memory, power, temperature
 from agent.status.words import pair_name
 
 SPAN = 900
-"""Number of slots to keep."""
+"""Number of slots, one per second."""
 
 STANDS = int(LONGEST)
-"""Maximum number of missed slots that a late tick fills. Longer gaps remain empty."""
+"""Maximum number of seconds without a tick that the next tick fills. Longer gaps remain empty."""
 
 MOST_GPUS = 128
-"""Maximum number of GPU histories. Histories without values are dropped."""
+"""Maximum number of GPUs with a history. Histories without values are dropped."""
 
 
 class HistorySeries(NamedTuple):
-    """A series encoded as `value / scale`, rounded. The largest code stands for a gap."""
+    """A series of values encoded as `value / scale`, rounded. The largest code is a gap."""
 
     name: str
     unit: str
@@ -38,7 +38,7 @@ class HistorySeries(NamedTuple):
     seconds: float = 0.0  # averaging window of the value
 
     def code(self, value: float | None) -> int:
-        """Return the code of a value. Values outside the range are limited to the range."""
+        """Return the code of a value. A value outside the range gets the lowest or highest code."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)
@@ -60,10 +60,10 @@ SERIES = (
     HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
-"""Share of a state and cause. While the state is unknown, all shares are 0 (a gap)."""
+"""Share of a state and cause. All shares are 0 while the state is unknown."""
 
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
-"""Code of each state and cause; 0 stands for a gap."""
+"""Code of each state and cause. Code 0 is a gap."""
 LOST = len(PAIRS) + 1
 """Code of the state of a GPU that no longer responds."""
 
@@ -86,7 +86,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write the slot of a second or, for a late tick, all slots that the tick covers."""
+        """Write the same values to all `slots`: one second, or several for a late tick."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -107,9 +107,9 @@ class ValueHistory:
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
-        """Return the number of seconds since the share of a pair was last below `least`. With
-        `within`, return the number since the share first reached `least` in the last `within`
-        seconds."""
+        """Return the number of seconds since the share of a pair was last below `least`. If
+        `within` is set, return the number of seconds since the share first reached `least` in the
+        last `within` seconds."""
         ring = self.shares.get(pair)
         if ring is None:
             return 0
@@ -155,7 +155,7 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots that this tick writes. A long gap before the tick remains empty."""
+        """Return the slots for this tick to write. Clear the slots of a long gap before it."""
         newest = self.newest or 0
         if second - newest <= STANDS:  # repeats a second if the clock has stopped
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
@@ -188,14 +188,14 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop histories without values in the whole span, and pairs whose shares are all 0."""
+        """Drop histories without values in the last 15 min, and pairs whose shares are all 0."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
-        """Return the slots after second `since` if all are still available, or else all slots."""
+        """Return the slots after second `since` as JSON, or all slots if some of them are gone."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1

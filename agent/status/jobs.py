@@ -22,14 +22,14 @@ NO_USER = "No names and users of jobs: the agent shows them with `info = true` b
 
 KWH = 3.6e6
 LEAST, WORTH = 0.01, 0.05
-"""Minimum time shares: of a state, to be mentioned, and of a saving, to be worth a sentence."""
+"""Minimum share of a state to be mentioned, and minimum share of time saved to be mentioned."""
 MOST = 0.9
-"""Maximum saved share of a job's time. Above it, there is too little work for an estimate."""
+"""Savings above this share of a job's time are not mentioned: too little work for an estimate."""
 
 
 def title(receipt: Receipt) -> str:
-    """Return the name of the job if it may be shown, or else a name based on its first process or
-    its ID."""
+    """Return the name of the job, or a name based on its first process or its ID if the name is
+    hidden."""
     start, _, pid = receipt.id.rpartition("-")  # format start-PID if no scheduler named it
     numbers = start.isdecimal() and pid.isdecimal()
     return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
@@ -79,7 +79,7 @@ def culprit_name(one: Culprit) -> str:
 
 
 def hang_action(hang: Hang) -> str:
-    """Return the advice for a hang, with the process for which the job waits, if known."""
+    """Return the advice for a hang. It names the process that the job waits for, if known."""
     first = next(iter(hang.culprits), None)
     return hang_advice(f"{first.pid}") if first else hang_advice()
 
@@ -103,8 +103,8 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def hours_text(receipt: Receipt) -> str:
-    """Return the GPU-hours, the lost GPU-hours, and then the other states, largest first. Shares
-    are of the observed time plus the time of lost GPUs."""
+    """Return the GPU-hours, the lost GPU-hours, and the shares of the other states, largest first.
+    The denominator of the shares is the observed time plus the time of lost GPUs."""
     lost, missing = receipt.lost, receipt.missing
     words: tuple[list[str], list[str]] = [], []
     observed = receipt.gpu_seconds / max(receipt.gpu_seconds + missing, 1.0)
@@ -122,8 +122,8 @@ def hours_text(receipt: Receipt) -> str:
 
 
 def cost_text(receipt: Receipt) -> str:
-    """Return the cost of the job's GPU-hours, of the lost GPU-hours, and, for a running job, of
-    each additional hour. Return an empty string if there is no price."""
+    """Return the cost of the job's GPU-hours, the cost of the lost GPU-hours, and, for a running
+    job, the cost per hour. Return an empty string if no price is configured."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
@@ -136,7 +136,7 @@ def cost_text(receipt: Receipt) -> str:
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
     """Return the time saved by removing the costliest known cause, or a note about the hang if the
-    job is `hung`. Return nothing if the saving is small or little work was done."""
+    job is `hung`. Return an empty string if the saving is small or little work was done."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
@@ -154,7 +154,7 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
-    """Yield the states and causes with their time shares, in descending order."""
+    """Yield the states and causes with their time shares, largest first. Omit shares below 1 %."""
     whole = sum(seconds.values())
     for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
         if whole and part >= LEAST * whole:
@@ -176,8 +176,8 @@ def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
 
 
 def receipt_level(receipt: Receipt) -> Level | None:
-    """Return the level of a job's lost time: the highest severity whose states took more than a
-    quarter of the time."""
+    """Return the level of a job's lost time: the highest level whose states account for more than a
+    quarter of the GPU time."""
     lost: dict[Severity, float] = {}
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:
@@ -202,7 +202,7 @@ def running_job(
     silent: bool,
 ) -> RunningJob:
     """Return the status of a running job. `findings` are the findings of its GPUs, and `levels` the
-    levels of their groups. While the driver is `silent`, the state of the job is unknown."""
+    levels of their groups. If `silent` is true, the state of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))

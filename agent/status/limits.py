@@ -1,4 +1,4 @@
-"""Limits of the data paths in as few rows as possible, and negotiated rates of links."""
+"""Text rows about the limits of the data paths, and the negotiated rates of links."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +15,8 @@ from agent.status.words import rate
 
 
 def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
-    """Return rows with path, devices, direction, limit, origin, and source. Devices and directions
-    with the same limit share a row."""
+    """Return rows with path, devices, direction, limit, origin, and source of the limit. Devices
+    and directions with the same limit share a row."""
     ways: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for one in paths:
         if one.limit_bytes_per_second is not None:
@@ -43,8 +43,8 @@ def link_rates(
     ailing: Ailing,
 ) -> dict[str, str]:
     """Return the negotiated rates of ports and PCIe links by kind of path, for example `8 x 400
-    Gb/s, each at full rate`. Ports are compared with the spec sheet, and PCIe links with the limit
-    of the GPU and slot. If the limit is unknown, the text says `negotiated`."""
+    Gb/s, each at full rate`. The full rate of a port is in the spec sheet. The full rate of a PCIe
+    link is the limit of the GPU and slot. If it is unknown, the text says `negotiated`."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     most: defaultdict[str, dict[str, str]] = defaultdict(dict)
     keys = (way.key for way in ways)
@@ -79,7 +79,7 @@ def link_rates(
 
 
 def _off(key: PathKey, samples: SampleStore, ailing: Ailing) -> str:
-    """Return a remark about a port that is down or has a fault, or nothing for other ports."""
+    """Return a remark if a port is down or has a fault, or an empty string."""
     up = works(key, samples) is not False
     if ("", key.device) in ailing:
         return "with a fault" if up else "down"

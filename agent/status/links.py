@@ -1,4 +1,4 @@
-"""NVLink graph, with an edge per link, or an edge for all links from a GPU to the switches."""
+"""NVLink graph. An edge is a link between two GPUs, or all links from a GPU to the NVSwitches."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -16,7 +16,7 @@ from agent.status.findings import Ailing
 from agent.status.model import LinkLoad, LinkStatus, NvlinkGraph, PathStatus
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
-"""Kinds of graphs in the status, by their names in the spec sheets."""
+"""The kind of NVLink graph in the status, by its name in the spec sheets."""
 
 TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "fully connected"}
 
@@ -27,8 +27,8 @@ MID = 0.4
 
 @dataclass(slots=True)
 class FarEnds:
-    """Remote ends of all links: GPU indexes, or None for switches. They are updated every tick and
-    kept after a link goes down, because a link that is down does not report its remote end."""
+    """Remote ends of all links: GPU indexes, or None for NVSwitches. An entry is kept after its
+    link goes down, because a link that is down does not report its remote end."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
 
@@ -49,8 +49,8 @@ class FarEnds:
         self._join(samples, graph.pairs if graph else ())
 
     def _join(self, samples: SampleStore, pairs: Sequence[tuple[int, int, int]]) -> None:
-        """Add the links that were already down at agent startup. Without switches, they connect two
-        GPUs if only these two have such links."""
+        """Add the links that have been down since the agent started. If the system has no
+        NVSwitches and only two GPUs have such links, the links connect these two GPUs."""
         unknown: defaultdict[int, list[Labels]] = defaultdict(list)
         for labels, up in samples.all(nvlink.LINK_UP).items() if pairs else ():
             if not up and labels not in self.ends:
@@ -90,8 +90,8 @@ def nvlink_graph(
     faults: Iterable[ActiveFault],
     ailing: Ailing,
 ) -> tuple[NvlinkGraph, tuple[LinkStatus, ...]]:
-    """Return the NVLink graph and its edges. `faults` shows which links have errors, and `ailing`
-    which GPUs have a fault of NVLink."""
+    """Return the NVLink graph and its edges. `faults` determines which links have errors, and
+    `ailing` determines which GPUs have an NVLink fault."""
     errs = {
         (one.finding.gpu.index, int(one.finding.device))
         for one in faults
@@ -120,8 +120,8 @@ def nvlink_graph(
 
 
 def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) -> str:
-    """Return the number of links that are up, and the number of all links, including the links of
-    lost GPUs."""
+    """Return a text with the number of links that are up and the number of all links. Links of lost
+    GPUs are included."""
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
     if spec and kind == "switch":
         all_of = max(all_of, spec.gpus * (spec.nvlink_links or 0))
@@ -130,7 +130,7 @@ def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) ->
 
 
 def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
-    """Return the utilization in the busier direction, for each link that has its own counters."""
+    """Return the utilization of each link that has its own counters, in the busier direction."""
     found: dict[Labels, float] = {}
     for key, path in bandwidth.paths.items():
         if key.path == "nvlink" and key.is_link and path.ratio is not None and path.until >= now:
@@ -157,7 +157,7 @@ def _spokes(
     errs: Set[tuple[int, int]],
     ailing: Ailing,
 ) -> Iterator[LinkStatus]:
-    """Yield an edge per GPU for all links between the GPU and the switches."""
+    """Yield one edge per GPU, which represents all links between the GPU and the NVSwitches."""
     by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
     for link in links:
         by_gpu[link.gpu].append(link)
@@ -194,9 +194,9 @@ def _note(gpu: int, links: Sequence[int], peer: int | None = None, verb: str = "
 def _meshes(
     links: Iterable[Link], totals: Mapping[int, float], full: float, errs: Set[tuple[int, int]]
 ) -> Iterator[LinkStatus]:
-    """Yield the links between pairs of GPUs. Both ends report a link, so the links are counted at
-    the end that reports more of them, and the higher utilization is used. Without per-link
-    counters, an edge has the utilization of the less busy GPU."""
+    """Yield the links between pairs of GPUs. Both ends report each link, so the links are counted
+    at the end that reports more of them, and the higher utilization is used. If links have no
+    counters of their own, an edge has the utilization of the less busy GPU."""
     pairs: defaultdict[tuple[int, int], defaultdict[int, list[Link]]] = defaultdict(
         lambda: defaultdict(list)
     )

@@ -61,7 +61,7 @@ def _sentence(machine: MachineStatus, playing: str) -> str:
 
 
 def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
-    """Return the state of each source (up, down, or off), in order of name."""
+    """Return the state of each source (up, down, or off), sorted by name."""
     health = snapshot.readings.get(HEALTH_KEY)
     samples = health.samples if health else ()
     up = {s.labels[0]: bool(s.value) for s in samples if s.metric is SOURCE_UP}
@@ -72,7 +72,7 @@ def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
 
 
 def host_status(samples: SampleStore) -> HostStatus:
-    """Return the CPU load of the host and the shares of time in which tasks wait for resources."""
+    """Return the CPU utilization of the host, and the shares of time in which tasks waited."""
     busy = samples.value(host.BUSY)
     stalled = {
         name: samples.rate(host.PRESSURE, name, "some", seconds=SETTLED) for name in host.STALLS

@@ -1,7 +1,7 @@
 """The status of a machine at a tick, as returned by `/api/v1/status`. Lists are in descending order
 of severity. Texts are only for people, and must not be compared or searched. Commands in a text are
-in backticks. Field names include the unit. Null means unknown or not applicable, as explained by an
-adjacent reason or text.
+in backticks. Field names include the unit. Null means unknown or not applicable; a reason or text
+next to the field explains it.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from agent.model import Cause, Reason, State
 
 
 class Level(StrEnum):
-    """Severities of a statement, in descending order. The level alone determines the colour. A null
-    level means that nothing is known."""
+    """Severity of a clause, group, or finding, in descending order. The level alone determines its
+    colour. A null level means that nothing is known."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -36,7 +36,7 @@ class AlertStatus(Struct, frozen=True, kw_only=True):
 class HeadlineClause(Struct, frozen=True, kw_only=True):
     """A clause of the machine's summary. It describes a fault, or the work of a group of GPUs.
 
-    `findings` contains the IDs of the clause's findings. Lists of findings omit these findings.
+    `findings` contains the IDs of the findings in the clause. Lists of findings omit them.
     """
 
     level: Level | None
@@ -51,10 +51,10 @@ class HeadlineClause(Struct, frozen=True, kw_only=True):
 
 
 class GpuGroup(Struct, frozen=True, kw_only=True):
-    """GPUs with the same verdict. If there is no state, `reason` is the machine-readable reason.
+    """GPUs with the same verdict. If `state` is null, `reason` is a code that explains this.
 
     `share` is the share of the last `window_seconds` spent in the state with the cause. `since` is
-    the time at which the first GPU of the group entered the state.
+    the time at which the first of the GPUs entered the state.
     """
 
     name: str  # `GPUs 0-2 and 4`, `8 GPUs`
@@ -74,8 +74,8 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
 
 
 class FindingStatus(Struct, frozen=True, kw_only=True):
-    """A fault. `hidden_by` is the ID of the finding that causes the fault. A hidden finding is
-    shown below its cause, without a first step."""
+    """A fault or a loss of GPU time. `hidden_by` is the ID of the finding that causes it. A hidden
+    finding is shown below its cause, without a first step."""
 
     id: str
     kind: str
@@ -95,7 +95,7 @@ class FindingStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuFigures(Struct, frozen=True, kw_only=True):
-    """Current figures of a GPU, with limits. Power and tensor throughput are means over 10 s."""
+    """Current figures of a GPU and limits. Power and tensor throughput are means over 10 s."""
 
     activity_ratio: float | None = None
     sm_active_ratio: float | None = None
@@ -134,8 +134,8 @@ class InstanceStatus(Struct, frozen=True, kw_only=True):
 
 
 class GpuStatus(Struct, frozen=True, kw_only=True):
-    """A GPU and its verdict, with details that are omitted in its group. `shares` contains time
-    shares of the last ten seconds by `state/cause`. `findings` contains IDs.
+    """A GPU and its verdict, with details that its group omits. `shares` contains the time shares
+    of the last 10 s by `state/cause`. `findings` contains the IDs of its findings.
     """
 
     gpu: int
@@ -166,8 +166,8 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathStatus(Struct, frozen=True, kw_only=True):
-    """A direction of a data path. `level` is warning at or above the threshold, and otherwise null.
-    Disks without a limit are judged by the share of time with requests in flight."""
+    """One direction of a data path. `level` is `warning` at or above the threshold, and otherwise
+    null. For a disk without a limit, it depends on the share of time with requests in flight."""
 
     path: str  # nvlink, pcie, hbm, disk, network, infiniband
     device: str
@@ -186,8 +186,8 @@ class PathStatus(Struct, frozen=True, kw_only=True):
 
 
 class PathRow(Struct, frozen=True, kw_only=True):
-    """A row for devices of the same kind with similar traffic, busiest first. `inward` and
-    `outward` are means over these devices, for example `39 of 55 GB/s`."""
+    """A row for devices of the same kind with similar traffic. `inward` and `outward` are the mean
+    rates of these devices, for example `39 of 55 GB/s`."""
 
     path: str
     name: str  # `gpu0-7`
@@ -218,7 +218,7 @@ class PathKind(Struct, frozen=True, kw_only=True):
 
 
 class LinkLoad(StrEnum):
-    """Load of a link. It determines the colour of the link in the graph."""
+    """Load of an NVLink. It determines the colour of the link in the graph."""
 
     NONE = "none"
     LOW = "low"
@@ -248,7 +248,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
 
 class NvlinkGraph(Struct, frozen=True, kw_only=True):
     """The NVLink graph. Its `kind` is switch, mesh, full, direct, or none. `expected` contains the
-    pairs of linked GPUs in the spec sheet, with the number of links."""
+    pairs of linked GPUs in the spec sheet, each with its number of links."""
 
     kind: str
     expected: tuple[tuple[int, int, int], ...] = ()
@@ -256,7 +256,7 @@ class NvlinkGraph(Struct, frozen=True, kw_only=True):
 
 
 class PairShare(Struct, frozen=True, kw_only=True):
-    """A state and its cause, with the share of time spent in the state."""
+    """A state and its cause, with the share of time spent in that state for that cause."""
 
     state: State
     cause: Cause
@@ -305,7 +305,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Struct, frozen=True, kw_only=True):
-    """Absent values of a metric with the same reason. `text` names the places and the reason."""
+    """Values of a metric absent for the same reason. `text` names the devices and the reason."""
 
     metric: str
     meaning: str
@@ -314,8 +314,8 @@ class AbsenceStatus(Struct, frozen=True, kw_only=True):
 
 
 class EventStatus(Struct, frozen=True, kw_only=True):
-    """An event of the last 24 hours: a fault, a state that lost time for at least a minute, or a
-    job. `since` is null if it began before the agent started; `until` is null if it continues."""
+    """An event of the last 24 hours: a fault, a loss of GPU time for at least a minute, or a job.
+    `since` is null if the event began before the agent started, and `until` if it has not ended."""
 
     since: datetime | None
     until: datetime | None
@@ -359,7 +359,7 @@ class SourceStatus(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """The status at a tick. `sound` is a sentence if there are no findings, and otherwise null."""
+    """The status at a tick. `sound` is a sentence shown if there are no findings, or else null."""
 
     at: datetime
     tick: int

@@ -1,4 +1,4 @@
-"""Traffic on every data path, compared with its limit, for GPUs and host devices."""
+"""Traffic on every data path of the GPUs and host devices, compared with the path's limit."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
 INWARD = ("receive", "read", "total")
-"""Directions shown on the left. For disks, directions are relative to the host."""
+"""Directions shown on the left. A disk read is a transfer towards the host."""
 
 TITLES = {
     "nvlink": "NVLink",
@@ -43,14 +43,14 @@ PORTS = {
     "infiniband": (infiniband.PORT_UP, infiniband.RATE),
 }
 MOVES = 5e6
-"""Bytes per second at and above which a path without a limit counts as used."""
+"""Minimum traffic of a path without a limit, in bytes per second, that counts as used."""
 
 MANY = 16
-"""Maximum number of devices in an expanded kind, because more devices would fill the page."""
+"""A kind of path with more devices is collapsed on the page, to keep the page short."""
 
 QUIET = 0.01
 DIGITS = 4
-"""Decimal places of ratios. Ratios have a precision of 0.01 %."""
+"""Number of decimal places in ratios: a precision of 0.01 %."""
 
 DEAD, DOWN, UNREAD = "dead", "down", "traffic not read"
 NO_LINK = "no link, not in use"
@@ -59,7 +59,7 @@ AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 
 
 class Way(NamedTuple):
-    """A direction of a path, with its limit or, if there is no limit, its traffic counter."""
+    """A direction of a data path, with its limit or, if it is unknown, its traffic counter."""
 
     key: PathKey
     limit: Limit | None
@@ -94,8 +94,8 @@ def _place(way: Way) -> tuple[object, ...]:
 def path_statuses(
     ways: Sequence[Way], bandwidth: PathAccounts, samples: SampleStore, *, silent: bool
 ) -> tuple[PathStatus, ...]:
-    """Return the current status of every path. While the driver is `silent`, GPU traffic is
-    omitted, because some of its figures would expire too late."""
+    """Return the current status of every path. While the driver does not respond (`silent`), GPU
+    traffic is omitted, because some figures would expire too late."""
     limited = any(way.limit for way in ways if way.key.path == "disk")  # arrays cover their disks
     found = []
     for way in ways:
@@ -145,8 +145,8 @@ def speed(moved: float, path: str) -> str:
 
 
 def works(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link or a disk has a working controller. Return None if the state
-    is unknown, or if the path is neither a port nor a disk."""
+    """Return whether a port has a link, or whether the controller of a disk works. Return None if
+    this is unknown, or if the path is neither a port nor a disk."""
     if key.path not in PORTS:
         dead = samples.value(disk.FAULT, key.device, "controller") if key.path == "disk" else None
         return None if dead is None else not dead
@@ -155,12 +155,12 @@ def works(key: PathKey, samples: SampleStore) -> bool | None:
 
 
 def port_labels(key: PathKey) -> tuple[str, ...]:
-    """Return the label values of a port in its metrics."""
+    """Return the values of the labels that identify a port in its metrics."""
     return key.device.rpartition(":")[::2] if key.path == "infiniband" else (key.device,)
 
 
 Moved = tuple[float | None, float | None, bool]
-"""Ratio, bytes per second, and whether the path has reached its threshold."""
+"""Utilization (a ratio), bytes per second, and whether the path has reached its threshold."""
 
 
 def _unlimited(way: Way, samples: SampleStore, *, limited: bool) -> Moved:
@@ -182,7 +182,7 @@ def _limited(way: Way, bandwidth: PathAccounts, now: float) -> Moved:
 
 
 Device = tuple[PathStatus, ...]
-"""The directions of a device, inward first."""
+"""All directions of a device, inward first."""
 
 
 def path_rows(
@@ -234,8 +234,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the sort key of a device. Full devices are first. The order then depends on usage in
-    the busier direction (in tenths of the threshold), traffic (in powers of 4), and the name."""
+    """Return the sort key of a device: whether it is full, the utilization of the busier direction
+    (in tenths of the threshold), the traffic (in powers of 4), and the name."""
     nearest = max((way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways)
     moved = max(way.bytes_per_second or 0.0 for way in ways)
     power = round(log(moved, 4)) if moved else 0
@@ -244,8 +244,8 @@ def _fullest(ways: Device) -> tuple[object, ...]:
 
 
 def _likeness(ways: Device, ailing: Ailing) -> list[object]:
-    """Return a key that is equal for devices that share a row, based on utilization in steps of 5
-    %, or on traffic in powers of 2."""
+    """Return a key that is equal for devices that share a row. It contains the utilization in steps
+    of 5 %, or the traffic in powers of 2."""
     return [
         (
             *(way.path, way.direction, way.limit_bytes_per_second, way.level),
@@ -330,8 +330,8 @@ def path_kinds(
 
 
 def _limits(path: str, ways: Sequence[PathStatus]) -> str:
-    """Return the limits, most frequent first, for example `limit 150 GB/s (spec sheet), 125 GB/s on
-    gpu0 (hardware now)`."""
+    """Return the limits as text, the most frequent limit first, for example `limit 150 GB/s (spec
+    sheet), 125 GB/s on gpu0 (hardware now)`."""
     each: dict[str, list[LimitOf]] = {}
     for way in ways:
         of_way = way.limit_bytes_per_second, way.origin, way.device

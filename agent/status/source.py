@@ -15,7 +15,7 @@ from agent.specs.sheets import SystemSpec
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Data of a tick: accounts, data paths, jobs, and faults. Used only in the event loop."""
+    """Data of a tick: accounts, data paths, jobs, and faults. Use it only in the event loop."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # recent samples
@@ -37,7 +37,7 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return the wall-clock seconds for which the driver has not responded, or 0 if it responds.
-    Time for which the agent waited for a CPU is excluded."""
+    """Return for how many seconds the driver has not responded, or 0 if the driver responds. Time
+    in which the agent itself waited for a CPU is excluded."""
     turn = snapshot.turns.get("nvml", 0.0)
     return turn if turn > 3.0 else 0.0  # s; shorter turns are not silence

@@ -1,7 +1,7 @@
 """Texts for facts and findings, shared by the page, the terminal, and JSON.
 
-Each kind of fact or finding has a sentence template that consists of parts. A part is omitted if
-any of its figures or names is unknown.
+Each kind of fact or finding has a sentence template with several parts. A part is omitted if a
+figure or name in it is unknown.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ LEVEL = {
     Severity.INFO: Level.INFO,
     None: Level.GOOD,
 }
-"""Level for each severity; None stands for a healthy state."""
+"""Level for each severity. The severity None is a healthy state."""
 
 GRAVEST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO, None, Level.GOOD)
 UNANSWERED = "not known: the driver does not respond"
@@ -37,13 +37,13 @@ Parts = Sequence[str]
 """Template parts. `{name}` is a figure, `{name_limit}` is its limit, `{0}` is the first name,
 `{names}` is all names, and `{gpu}` and `{device}` are the subject. `{n:link|links}` is a number and
 its noun, and `{n:~link|links}` is only the noun. `{x:rate}` is in GB/s, and `{x:bits}` is in Gb/s.
-Facts and alerts share `percent`, which takes a ratio, and `speed`, which takes bytes per second."""
+Facts and alerts also use `percent` for a ratio, and `speed` for bytes per second."""
 
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Minimum duration in seconds that is mentioned in a text. A shorter duration would change the text
-every second."""
+"""Minimum duration in seconds that texts mention. A text with a shorter duration would change every
+second."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts for kind, parts in beside(__file__, "facts").items()
@@ -60,13 +60,13 @@ def moment(wall: float) -> datetime:
 
 
 def began(snapshot: Snapshot, seconds: float) -> datetime:
-    """Return the time `seconds` seconds before the tick, rounded to seconds to keep it constant."""
+    """Return the time `seconds` before the tick, rounded to 1 s so that ticks agree."""
     return moment(round(snapshot.wall - seconds))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units if it is an hour or longer, and otherwise in a single rounded
-    unit, because texts are updated every second. The format must match `span` in figures.js."""
+    """Return a duration in two units if it is an hour or longer, and otherwise in one rounded unit,
+    because texts are updated every second. The format must match `span` in figures.js."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -80,15 +80,15 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a number with two significant digits or with all integer digits (0.042, 3.9, 120)."""
+    """Return a number with two significant digits, or as an integer above 9.9 (0.042, 3.9, 120)."""
     if 0 < value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
 
 
 def rate(moved: float | None, limit: float | None, path: str) -> str:
-    """Return bytes per second with their limit, if known, for example `39 of 55 GB/s`. Networks use
-    bits."""
+    """Return a rate and its limit, if known, as text, for example `39 of 55 GB/s`. For networks,
+    the unit is Gb/s."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
     shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
     return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
@@ -104,7 +104,7 @@ FORMS: Mapping[str, Callable[[float], str]] = {
 
 
 class _Amount(float):
-    """A number whose format selects the singular or plural of the noun after it."""
+    """A number whose format spec, such as `link|links`, selects the singular or plural noun."""
 
     def __format__(self, spec: str) -> str:
         if spec in FORMS:
@@ -145,7 +145,7 @@ def _fields(part: str) -> frozenset[str]:
 
 
 def fact_text(fact: Fact) -> str:
-    """Return a fact as a clause, excluding the GPU name."""
+    """Return a fact as a clause without the GPU name."""
     given = _given(fact.figures, fact.names)
     if fact.gpu is not None:
         given["gpu"] = fact.gpu.index
@@ -176,14 +176,14 @@ CALLS = {
     Severity.WARNING: "warning: notifies, does not page",
     Severity.INFO: "info: notifies, does not page",
 }
-"""Effect of an alert by severity, as implemented in alerts/build.py."""
+"""The effect of an alert of each severity, as implemented in alerts/build.py."""
 
 
 def alert_status(
     name: str, severity: Severity, state: AlertState, when: str = ""
 ) -> AlertStatus | None:
-    """Return an alert, with a text such as `alert DgxGpuMissing (critical: pages on-call
-    immediately) would fire in 1 min`, or None if there is no name."""
+    """Return an alert with a text such as `alert DgxGpuMissing (critical: pages on-call
+    immediately) would fire in 1 min`, or None if the name is empty."""
     if not name:
         return None
     text = f"alert {name} ({CALLS[severity]}) {when}".rstrip()
