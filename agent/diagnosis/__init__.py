@@ -1,1 +1,1 @@
-"""Divides the time of each GPU among states and causes: evidence, rules, and accounts."""
+"""Evidence, rules, and accounts that divide each GPU's time among states and causes."""

@@ -52,15 +52,15 @@ UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
-"""Maximum interval in wall-clock seconds between two ticks. If the interval is longer, the time
-between the ticks counts as unobserved."""
+"""Maximum interval between two ticks in wall-clock seconds. The time between two ticks with a
+longer interval counts as unobserved."""
 
 NOT_KNOWN = "activity not known"
 
 
 @dataclass(slots=True)
 class GpuStateTime:
-    """The time of a GPU: its seconds by state and cause, its history, and its current state."""
+    """The account of a GPU: its seconds by state and cause, its history, and its current state."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
@@ -103,7 +103,7 @@ class GpuStateTime:
         self.verdict = self._verdict(e)
 
     def _verdict(self, e: Evidence) -> Verdict | None:
-        """Return the verdict for the leading state and cause, with the latest facts for it."""
+        """Return a verdict: the leading state and cause, and the latest facts about it."""
         leader, shares = self.booked.leader, self.booked.shares
         if leader is None:
             return None
@@ -189,7 +189,7 @@ class Diagnosis:
 
     @contextmanager
     def _guarded(self, account: GpuStateTime, gpu: GpuKey) -> Iterator[None]:
-        """Limit the effects of an exception to the given GPU. The GPU then has no verdict."""
+        """Catch and log any exception, so that only the given GPU has no verdict."""
         failure = None
         try:
             yield

@@ -1,10 +1,10 @@
-"""Divides the active share of a GPU's second into own work, communication, and waiting for a peer.
+"""Divides the active share of a GPU's second into its work, communication, and waits for a peer.
 
-Utilisation and graphics activity count a kernel that spins in a collective as work. Measurements on
-H100 and H200 GPUs show how to distinguish them: a spinning kernel keeps SM activity at 0.17 to
-0.25, with tensor and DRAM activity at 0; tensor and DRAM activity follow the work, but SM activity
-does not; and the 20 ms power samples drop to a lower level while a GPU waits or only transfers
-data.
+Utilization and graphics activity count a kernel that spins in a collective as work. Measurements on
+H100 and H200 GPUs show how to distinguish spinning from work: a spinning kernel keeps SM activity
+at 0.17 to 0.25, and tensor and DRAM activity at 0; tensor and DRAM activity are proportional to the
+work, but SM activity is not; and the 20 ms power samples drop to a lower level while a GPU waits or
+only transfers data.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,15 +22,15 @@ activity is close to its overall activity does not wait, whatever its power draw
 that wait for memory draw half as much power as dense matrix products."""
 
 NOTHING, LINKS_AT_REST = 0.02, 1e-5
-"""NOTHING: tensor and DRAM activity below which a GPU does no work, and ratio of payload to NVLink
-limit below which transfers take no time. LINKS_AT_REST: ratio below which the links are idle (at
-most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
+"""NOTHING: tensor or DRAM activity below which a GPU does no work, and ratio of payload to NVLink
+limit below which transfers take no time. LINKS_AT_REST: the same ratio below which the links are
+idle (measured: at most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
 
 TRANSFER_RATE = 0.60
-"""Ratio of payload to NVLink limit during transfers without work. In 14 loads on H200 GPUs, the
-ratio was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was
-0.04 to 0.24 with gradients of a few MB or a single channel, which therefore take longer than
-reported."""
+"""Assumed ratio of payload to NVLink limit during transfers without work. In 14 loads on H200 GPUs,
+the ratio was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was
+0.04 to 0.24 with gradients of a few MB or a single channel, so such transfers take longer than the
+agent reports."""
 
 WORKING_SM = 0.90
 """Ratio of SM activity to overall activity while a GPU computes: 0.85 to 0.89 for training on H100
@@ -38,48 +38,48 @@ GPUs with concurrent communication, and 0.92 to 0.98 if work and communication a
 a lower ratio is assumed to communicate, but no longer than its payload takes."""
 
 ALWAYS = 0.90
-"""Activity above which a GPU may spin for a whole second, and above which it does not wait for
+"""Minimum activity of a GPU that spins for a whole second, and of a GPU that does not wait for
 data. Without this threshold, the results for the recordings are the same, but a few small kernels
-might be mistaken for a hang, and a job that never waits for data might have no steps."""
+might be mistaken for a hang, and a job that never waits for data might have no step time."""
 
 TRANSFERRING_SM = 0.12
-"""SM activity of a kernel that moves data between GPUs, which uses 16 to 24 of 132 SMs. With 0.10
-for this value and EQUAL, one fewer of the 180 recorded GPUs is diagnosed correctly."""
+"""SM activity of a kernel that moves data between GPUs: it uses 16 to 24 of 132 SMs. If this value
+and EQUAL were 0.10, one fewer of the 180 recorded GPUs would be diagnosed correctly."""
 
 EQUAL = 0.12
-"""Relative difference up to which ranks in lockstep have equal values (see TRANSFERRING_SM)."""
+"""Maximum relative difference between values that count as equal (see TRANSFERRING_SM)."""
 
 EXPOSED = 1.5
-"""Ratio of NVLink wire bytes to received bytes below which transfers do not overlap with work. On
+"""Ratio of NVLink wire bytes to payload bytes below which transfers do not overlap with work. On
 H100 and H200, the ratio was 1.2 to 1.5 for messages of 4 MB and more without concurrent work, and
 1.6 to 2.0 for gradients of any size during work (74 recorded loads)."""
 
 SMALL_MESSAGES = 2.05
-"""Ratio of NVLink wire bytes to received bytes above which messages are small."""
+"""Ratio of NVLink wire bytes to payload bytes above which messages are small."""
 
 SMALL_TIME = 110.0
-"""Additional time per byte, as a multiple of the time at the limit, for each unit above
+"""Additional time per byte, as a multiple of the time at the limit, per unit of the ratio above
 SMALL_MESSAGES. On two H100 GPUs, the ratio for messages without concurrent work was 2.1 to 2.2 (256
 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to 3 GB/s).
 The ratio for pipeline stages was 2.0 to 2.1."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
-"""LEAST_TRANSFER: share of a second below which the agent reports no communication. LEAST_WAIT:
-difference in the share of a second below which ranks count as balanced. With 0.03 for both, four
-fewer of the 180 recorded GPUs are diagnosed correctly, and with 0.05, eight fewer."""
+"""LEAST_TRANSFER: minimum share of a second that counts as communication. LEAST_WAIT: minimum share
+of a second that counts as waiting for a peer. If both were 0.03, four fewer of the 180 recorded
+GPUs would be diagnosed correctly; with 0.05, eight fewer."""
 
 
 class WorkLevel(NamedTuple):
-    """SM and DRAM activity as ratios of overall activity, while a GPU works rather than waits."""
+    """SM and DRAM activity while a GPU works rather than waits, divided by its overall activity."""
 
     sm: float
     dram: float
 
 
 def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
-    """Return the work level, based on the windows with the least waiting: the second-highest SM
-    activity, because the highest may be an outlier, and the mean DRAM activity of windows with
-    similar SM activity. Return None for fewer than two windows."""
+    """Return the work level from the windows with the least waiting: the second-highest SM
+    activity, because the highest may be an outlier, and the mean DRAM activity of the windows with
+    similar SM activity. Return None if there are fewer than two windows."""
     by_sm = sorted(seen, reverse=True)[1:]
     if not by_sm:
         return None
@@ -111,8 +111,8 @@ class ActiveSecond:
 
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
-    """Parts of the second that sum to the activity. `waits_for` is the GPU that causes most of the
-    waiting, and `late` is the time for which all ranks wait for launches."""
+    """Shares of a second, which sum to the activity. `waits_for` is the GPU that causes most of the
+    waiting, and `late` is the time for which all ranks wait for kernel launches."""
 
     busy: float
     communicating: float
@@ -122,18 +122,18 @@ class ActiveShares:
 
     @property
     def total(self) -> float:
-        """The activity that was divided into parts."""
+        """The activity: the sum of all shares."""
         return self.busy + self.communicating + self.waiting + self.late
 
 
 def not_computing(second: ActiveSecond) -> float:
     """Return the share of the second in which the GPU is active but does no work of its own.
 
-    If the power samples have two levels, they determine the share. With GPM, SM activity determines
-    the share while the links carry data, if it lies between the values for moving data and for
-    work. If both apply, the larger share is used, because idling, transfers, and work have three
-    levels. Without GPM and two levels, the bytes of the links determine the share. If the GPU only
-    spins, the share is its whole activity.
+    If the GPU only spins, the share is its whole activity. If the power samples have two levels,
+    the share is the time at the lower level. With GPM, and while NVLink carries data, the share
+    also follows from SM activity between the values for transfers and for work; the larger share is
+    used, because idling, transfers, and work have three levels. Without GPM and without two levels,
+    the share follows from the NVLink bytes.
     """
     if only_spins(second):
         return second.activity
@@ -149,8 +149,8 @@ def not_computing(second: ActiveSecond) -> float:
 
 
 def at_lower_power(second: ActiveSecond) -> float:
-    """Return the active share of the second at the lower of two power levels, limited to the time
-    for which SM activity shows no work."""
+    """Return the active share of the second at the lower of two power levels, but at most the share
+    in which kernels can spin according to SM activity."""
     if second.power is None or not second.power.distinct:
         return 0.0
     lower = min(second.activity, max(0.0, second.power.lower_share - (1.0 - second.activity)))
@@ -167,8 +167,8 @@ def _besides_work(second: ActiveSecond, full: float) -> float:
 
 
 def _working_sm(second: ActiveSecond) -> float:
-    """Return the maximum ratio of SM activity to overall activity while the GPU computes. Work that
-    does not share the SMs with transfers may use all SMs."""
+    """Return the assumed ratio of SM activity to overall activity while the GPU computes. It is 1
+    if transfers do not overlap with work, because the work can then use all SMs."""
     return 1.0 if _transfers_alone(second) else WORKING_SM
 
 
@@ -179,13 +179,13 @@ def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
 
 
 def _transfers_alone(second: ActiveSecond) -> bool:
-    """Return whether the number of bytes on the wire shows that no transfer overlaps with work."""
+    """Return whether the ratio of wire bytes to payload shows that transfers and work alternate."""
     return second.wire is not None and second.wire < EXPOSED
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether kernels seem to wait or to transfer data for the whole second. The result is
-    false without GPM."""
+    """Return whether kernels seem to wait or to transfer data for the whole second. Return false
+    without GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
@@ -212,10 +212,10 @@ def alike(one: float | None, other: float | None) -> bool:
 
 def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
     """Return whether two GPUs run the same steps: both send the same amount of data over NVLink,
-    and neither has idle links.
+    and the links of both are in use.
 
-    Servers that pass work on (prefill to decode), sweeps, and reinforcement learning roles send
-    different amounts, whereas ranks of the same collective always send equal amounts.
+    Ranks of the same collective always send equal amounts. The GPUs of a server with prefill and
+    decode stages, of a sweep, or of reinforcement learning roles send different amounts.
     """
     mine, theirs = one.sent or 0.0, other.sent or 0.0
     less, more = (mine, theirs) if mine < theirs else (theirs, mine)
@@ -225,8 +225,8 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return the share of the second for which a GPU waits for a lockstep peer that never waits.
 
-    Work is proportional to DRAM activity (or tensor activity). The peer's work per unit of its
-    active time shows how much work this GPU would do in its active time without waiting.
+    A GPU's work is proportional to its DRAM activity (or tensor activity). The peer's work per
+    active second shows for how long this GPU works. The rest of its active time is waiting.
     """
     if second.sm is None and peer.sm is None:  # without GPM, utilization includes spinning
         waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
@@ -238,8 +238,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return how much longer this GPU is at the lower of two power levels than the peer. Both GPUs
-    transfer data for the same time, so this GPU waits for the additional time."""
+    """Return for how much more of the second this GPU is at the lower of two power levels than the
+    peer. Both GPUs transfer data for the same time, so this GPU waits for the additional time."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)
@@ -259,7 +259,7 @@ def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
-    """Return the parts of a GPU's active share. `peers` contains the other GPUs of its job."""
+    """Divide a GPU's active share. `peers` contains the other GPUs of its job."""
     alongside = {key: peer for key, peer in peers.items() if in_lock_step(second, peer)}
     levels = [one.level for one in (second, *alongside.values()) if one.level is not None]
     if alongside and levels and not only_spins(second):
@@ -284,10 +284,10 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
 def _by_level(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
 ) -> ActiveShares:
-    """Return the parts of the active share, based on DRAM activity. Time without DRAM activity is
-    waiting. DRAM activity is the same during transfers as during work, because windows with work
-    include transfers. The GPU waits for the peer that waits least. Waiting common to all ranks is
-    caused by late launches, and is limited to the idle time of the least active GPU."""
+    """Divide the active share, based on DRAM activity. Time without DRAM activity is waiting. DRAM
+    activity is assumed to be the same during transfers as during work, because windows with work
+    include transfers. The GPU waits for the peer that waits least. If all ranks wait, a late kernel
+    launch is the cause, for at most the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < NOTHING:  # only collectives, which take the same time on every rank
@@ -330,9 +330,9 @@ def _small_messages(second: ActiveSecond) -> float:
 
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the ratio of SM activity to overall activity while the GPU computes. It is higher than
-    in the windows with the least waiting, because these may include transfers. Dense matrix
-    products use all SMs."""
+    """Return the assumed ratio of SM activity to overall activity while the GPU computes. It is
+    higher than in the windows with the least waiting, because these windows may include transfers.
+    Dense matrix products use all SMs."""
     if _transfers_alone(second):
         return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
@@ -340,8 +340,8 @@ def _full(second: ActiveSecond, level: WorkLevel) -> float:
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the share of the second in which the GPU is active without DRAM activity, limited by
-    the shortfall of SM activity, because phases of a job may use more or less DRAM bandwidth."""
+    """Return the share of the second in which the GPU is active without DRAM activity. SM activity
+    sets an upper limit, because a phase of a job may use less DRAM bandwidth without waiting."""
     waits = max(0.0, second.activity - (second.dram or 0.0) / level.dram)
     if second.sm is None or level.sm <= MOST_SPINNING_SM:
         return waits

@@ -30,7 +30,7 @@ ALERTS: dict[State, tuple[str, Severity]] = {
 
 
 def of_each(summary: str) -> str:
-    """Return a summary that covers several GPUs with their own threads or limits."""
+    """Return a summary in the plural, for several GPUs with their own threads or limits."""
     return summary.replace(" by its ", ", each by its ")
 
 
@@ -42,7 +42,7 @@ def hang_advice(pid: str = "") -> str:
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
-    """Return the advice for a GPU for which other GPUs wait."""
+    """Return the advice to examine the GPU (`who`) that other GPUs wait for."""
     return str(_TABLE["text"]["balance"]).format(who=who)
 
 
@@ -58,20 +58,20 @@ TEXTS: dict[str, str] = {
     "find_rank": hang_advice(),
     "balance": peer_advice(),
 }
-"""Texts of the first steps to avoid a loss, by name."""
+"""The texts of the first steps, by name. A first step reduces a loss of GPU time."""
 
 OF_PAIR = _by_pair("step")
-"""Name of the first step by state and cause, except for healthy states."""
+"""The name of the first step for each state and cause. Healthy states have none."""
 
 ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 BY_FACT: dict[FactKind, str] = {
     FactKind(kind): step for kind, step in _TABLE["step_by_fact"].items()
 }
-"""More specific steps, by the fact that led to the verdict or the doubt that hid the cause."""
+"""Names of more specific first steps, by a fact behind the verdict or a doubt about the cause."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the name of the step for the facts about a second, or None for a healthy state."""
+    """Return the name of the first step for the facts found, or None for a healthy state."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]
@@ -79,8 +79,8 @@ def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None
 
 
 def advice(verdict: Verdict, pair: Pair | None = None) -> str:
-    """Return the first step against a GPU's lost time, or an empty string for a healthy state.
-    `pair` is the state and cause of the loss (by default, of the verdict)."""
+    """Return the first step to reduce a GPU's loss, or an empty string for a healthy state. `pair`
+    is the state and cause of the loss, by default those of the verdict."""
     pair = pair or verdict.pair
     if pair == (State.STARVED, Cause.PEER) and verdict.waits_for is not None:
         return peer_advice(f"GPU {verdict.waits_for.index}")

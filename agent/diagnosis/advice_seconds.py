@@ -1,4 +1,4 @@
-"""The advice that applied to most of the time that a GPU lost in the last 15 minutes."""
+"""Chooses the advice that applied to most of the time that a GPU lost in the last 15 minutes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
 
 @dataclass(slots=True)
 class AdviceSeconds:
-    """Seconds lost by the current processes, by state and cause, and then by advice."""
+    """Seconds that the current processes lost, by state and cause, and then by advice."""
 
     lost: defaultdict[Pair, defaultdict[str, float]] = field(default_factory=_no_time)
     _came: float | None = None  # when the current processes appeared
@@ -44,7 +44,7 @@ class AdviceSeconds:
 
 
 def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, str]:
-    """For each loss of a GPU or of all GPUs of a job, return the advice that applied longest."""
+    """Return the advice that applied longest to each loss, summed over the given GPUs."""
     sums: defaultdict[Pair, defaultdict[str, float]] = _no_time()
     for pair, fitted in chain.from_iterable(one.lost.items() for one in accounts):
         for advice, seconds in fitted.items():

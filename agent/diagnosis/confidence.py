@@ -22,9 +22,9 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Trials of similar verdicts: `right` of the `of` verdicts were correct. The verdicts attribute
-    `counted` seconds to their state. The GPU was in this state for `true` seconds. `both` is the
-    overlap in seconds."""
+    """Results of the trials of similar verdicts: `right` of the `of` verdicts were correct. The
+    agent counted `counted` seconds for the state, the GPU was in the state for `true` seconds, and
+    `both` is the overlap in seconds."""
 
     right: int
     of: int
@@ -39,7 +39,7 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the GPU was in other states for most of the `counted` seconds."""
+        """Whether the GPU was in another state for most of the `counted` seconds."""
         return self.of > 0 and 2 * self.both < self.counted
 
 
@@ -57,5 +57,5 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def similar(likeness: Likeness) -> Trials:
-    """Return the trials of similar verdicts. If there are none, the confidence is 0.5."""
+    """Return the trials of similar verdicts. If there were none, their confidence is 0.5."""
     return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

@@ -1,8 +1,8 @@
 """Decides which names of people, programs, and jobs may leave the agent.
 
 Names leave the agent only while `job.info` is enabled; after it is disabled, names that are already
-known do not leave either. Every output consults this module: the poller before it publishes a
-snapshot, and the responses and logs about jobs and hours.
+known do not leave either. All outputs use this module: the poller before it publishes a snapshot,
+and the responses and logs about jobs and hours.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ NAMELESS = {
     metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
     for metric, names in PERSONAL.items()
 }
-"""Getters by metric name that empty the personal labels. These are the last labels."""
+"""By metric name, functions that empty the personal labels, which are the last labels."""
 
 
 def without_names(snapshot: Snapshot) -> Snapshot:

@@ -36,13 +36,13 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""Reasons for low clocks, most serious first. Lost time is attributed to the first that applies."""
+"""Reasons for low clocks, most serious first. The first that applies is the cause of the loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Division of a second: shares that sum to 1, and the facts that determined each share.
-    `waits_for` is the peer for which the GPU waits."""
+    """Division of a second: shares that sum to 1, and the facts that support each share.
+    `waits_for` is the peer that the GPU waits for."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Found] = field(default_factory=dict)
@@ -128,7 +128,7 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]) -> None:
-    """Move copies that count as active from busy time to PCIe."""
+    """Without GPM, copies count as active time: move them from busy time to PCIe."""
     if copied := min(parts[BUSY], copies_alone(e)):
         pair = _pair(Cause.PCIE)
         parts[BUSY] -= copied
@@ -137,8 +137,8 @@ def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]
 
 
 def _pair(cause: Cause) -> Pair:
-    """Return the state of a GPU that is inactive for the given cause. A server without requests is
-    idle, not starved."""
+    """Return the state and cause of a GPU that is inactive because of `cause`. A server without
+    requests is idle, not starved."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
@@ -183,7 +183,7 @@ def own_work(e: Evidence) -> Found:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """Return the parts of the active share. Without GPM, use power and link traffic."""
+    """Divide the active share. Without GPM, the division is based on power and NVLink traffic."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = e.by_links
@@ -194,8 +194,8 @@ def _active(e: Evidence) -> ActiveShares:
 
 
 def _active_without_gpm(e: Evidence) -> ActiveShares:
-    """Correct utilization for spinning and copies, based on power. A GPU does not work while it
-    draws the lower of two power levels, or much less power than a peer."""
+    """Divide NVML's utilization, which includes spinning and copies, based on power. A GPU does not
+    work while its power is at the lower of two levels, or much lower than that of a peer."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = e.by_links
@@ -206,8 +206,8 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """Return the parts of the active share of a GPU that draws less power than a peer in lockstep,
-    or None if the power readings do not show the parts."""
+    """Divide the active share of a GPU that draws less power than a peer in lockstep. Return None
+    if the power readings are inconclusive."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -266,9 +266,9 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 
 
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
-    """Return evidence that a waiting GPU transfers data over InfiniBand in both directions, or over
-    PCIe to or from other GPUs. InfiniBand ports do not belong to a particular GPU. Reads from
-    storage have only one direction, and leave the GPU's engines idle."""
+    """Return evidence that a waiting GPU transfers data over PCIe to or from other GPUs, or that
+    the host transfers data over InfiniBand in both directions (a port does not belong to one GPU).
+    A read from storage transfers data in one direction only, and the GPU is inactive."""
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:
         wire = e.fullest("pcie")
@@ -289,7 +289,7 @@ def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
 
 
 def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
-    """Yield the evidence that kernels spin while they wait for a peer, if the peer is known."""
+    """Yield the facts that show that kernels spin while they wait for a peer."""
     peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
     if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
         yield Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu)
@@ -322,7 +322,7 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
 
 
 def _work(e: Evidence) -> Fact:
-    """Return the fact that shows how much the GPU really works."""
+    """Return the fact about SM activity or, without GPM, power: how much the GPU really works."""
     work, limits = e.work or 0.0, e.context.thresholds
     if e.quality is SignalQuality.GPM:
         return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))

@@ -23,15 +23,15 @@ HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING
 
 
 def draws(pair: Pair | None) -> int:
-    """Return the rank of a state by power draw."""
+    """Return the rank of a state by its typical power draw, lowest first."""
     if pair == (State.STARVED, Cause.PEER):
         return HUNGER.index(State.HUNG)
     return HUNGER.index(pair[0]) if pair and pair[0] in HUNGER else len(HUNGER)
 
 
 def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[Pair | None, float]:
-    """Return the share of the energy for each state. States that draw little power are assigned the
-    lowest power samples."""
+    """Return each state's share of the energy. The lowest power samples are attributed to the
+    states that draw the least power."""
     sums = [0.0, *accumulate(sorted(watts))]
     whole = sum(seconds.values())
 
@@ -50,8 +50,8 @@ def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[
 
 @dataclass(slots=True)
 class EnergyByState:
-    """Energy in joules by state and cause, or by None for time without a known state. The increase
-    of the counter between two readings is divided over the time between them."""
+    """Energy in joules by state and cause. The key None is time without a known state. The increase
+    of the counter between two readings is divided among the states in that time."""
 
     joules: dict[Pair | None, float] = field(default_factory=dict)
     counted: float | None = None  # last reading of the counter
@@ -90,12 +90,12 @@ class EnergyByState:
             self._samples.clear()
 
     def spent(self) -> dict[Pair | None, float]:
-        """Return the joules so far, including an estimate for the time since the last reading. The
-        result is empty if there is no counter."""
+        """Return the joules so far, including an estimate for the time since the last reading.
+        Return an empty dict if the GPU has no energy counter."""
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the joules so far, including `joules` for the time since the last reading."""
+        """Return the joules so far, plus `joules` divided by the states since the last reading."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

@@ -25,17 +25,17 @@ HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALT
 
 SPINNING_POWER = 0.35
 """Fraction of the power limit below which a GPU at full utilization is only spinning (0.18 on an
-H200). If a GPU draws more power, it works, and a GPM reading of 0 is invalid."""
+H200). A GPU that draws more power works, so a GPM reading of 0 is invalid."""
 
 NO_HISTORY = GpuHistory()
 
 SPAN = 6.0
-"""Length in seconds of the window over which thread time is divided and work is distinguished from
-waiting. The window contains 300 power samples."""
+"""Length in seconds of the window over which thread time is averaged, and work is distinguished
+from waiting. The window contains 300 power samples."""
 
 MESSAGES = 0.25e6
-"""Bytes per second up to which traffic of a process counts as log lines, and traffic of a server
-counts as requests. With 0.1 or 5 MB/s, the results for all recorded loads are the same."""
+"""Bytes per second below which data that processes read or write counts as log lines, and data that
+a server receives as requests. With 0.1 or 5 MB/s, all recorded loads have the same results."""
 
 
 @dataclass(eq=False)
@@ -46,25 +46,25 @@ class ProcessEvidence:
     context: TickContext
 
     def rate(self, metric: Metric, *labels: str, seconds: float = SPAN) -> float | None:
-        """Return the increase per second of a counter of threads, a cgroup, or a network."""
+        """Return the increase per second of a counter of these processes or their cgroup."""
         return self.context.samples.rate(metric, *self.labels, *labels, seconds=seconds)
 
     def mean(self, metric: Metric) -> float:
         return self.context.samples.mean(metric, *self.labels, seconds=SPAN) or 0.0
 
     def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
-        """Return the seconds per second for which threads of a role are in state `doing`, or 0."""
+        """Return the seconds per second that threads of a role spend in state `doing`, or 0."""
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
     def own(self, doing: str) -> float:
-        """Return the result of `share`, summed over the roles that submit work to the GPU."""
+        """Return the sum of `share` over the roles of threads that submit work to the GPU."""
         return self.share("launching", doing) + self.share("dispatching", doing)
 
     def asleep(self, *roles: str) -> float:
-        """Return the seconds per second for which threads with the given roles wait for files. The
+        """Return for how many seconds per second threads with the given roles wait for files. The
         host counts the time for which cores are idle because of such waits, and sampling shows
-        which threads were asleep. A wait is not counted while its core does other work, and other
-        programs also wait, so the result is limited to between half and twice the sampled time."""
+        which threads slept. The host's count omits waits while the core does other work, and
+        includes other programs, so the result is limited to half to twice the sampled time."""
         seen = sum(self.share(role, "blocked") for role in roles)
         samples, longer = self.context.samples, 0.0
         counted = samples.rate(host.IO_WAIT, seconds=SPAN)
@@ -78,7 +78,7 @@ class ProcessEvidence:
 
     @cached_property
     def launching(self) -> float | None:
-        """Number of cores that the launching threads use, or None if threads are not visible."""
+        """Number of cores that launching threads use, or None if the threads are hidden."""
         return self.rate(workload.THREADS, "launching", "running")
 
     @cached_property
@@ -88,15 +88,15 @@ class ProcessEvidence:
 
     @cached_property
     def at_rest(self) -> bool | None:
-        """Whether the processes do nothing, or None if they are not visible. Processes do nothing
-        if they use almost no CPU time and no thread is in uninterruptible sleep."""
+        """Whether the processes do nothing: they use almost no CPU time, and no thread is in
+        uninterruptible sleep. None if the agent cannot see the processes."""
         rate = self.context.samples.rate
         known = [rate(workload.THREADS, *self.labels, one, "running") for one in workload.ROLES]
         return None if None in known else self._rests(sum(cores or 0.0 for cores in known))
 
     @property
     def rests_now(self) -> bool:
-        """Whether the processes did nothing in the last two seconds; false if not visible."""
+        """Whether the processes did nothing in the last two seconds. False if this is unknown."""
         if self.at_rest is None:
             return False
         return self._rests(sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES))
@@ -109,7 +109,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """Evidence about a GPU in a tick. None means unknown."""
+    """Evidence about a GPU in a tick. A value is None if it is unknown."""
 
     gpu: GpuKey
     context: TickContext
@@ -124,7 +124,7 @@ class Evidence:
 
     @cached_property
     def host(self) -> ProcessEvidence:
-        """Evidence about the GPU's processes on the host."""
+        """Evidence about the GPU's processes, from the host."""
         return ProcessEvidence(self.labels, self.context)
 
     @cached_property
@@ -156,7 +156,7 @@ class Evidence:
 
     @property
     def sm_underutilised(self) -> bool:
-        """Whether the GPU does almost no arithmetic, or false if that is unknown."""
+        """Whether the GPU does almost no arithmetic. False if this is unknown."""
         limits = self.context.thresholds
         low = limits.sm_low if self.quality is SignalQuality.GPM else limits.power_low
         return self.work is not None and self.work < low
@@ -198,7 +198,7 @@ class Evidence:
         return now / limit if now is not None and limit else None
 
     def path_usage(self, path: str) -> list[PathUse]:
-        """Return the GPU's own data paths of a kind, in descending order of usage."""
+        """Return the directions of the GPU's data paths of a kind, in descending order of usage."""
         return self.context.path_usage(path, self.gpu)
 
     def fullest(self, path: str) -> PathUse | None:
@@ -213,7 +213,7 @@ class Evidence:
         return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)
 
     def share_of_slot(self, wire: PathUse) -> float:
-        """Return the PCIe traffic relative to the slot's current capacity. The capacity halves with
+        """Return the ratio of PCIe traffic to the slot's current capacity. The capacity halves with
         each generation below the maximum. If the traffic exceeds the capacity, the generation is
         ignored, because it was read while the GPU was idle."""
         now = self.context.samples.value(pcie.GENERATION, *self.labels)
@@ -226,7 +226,7 @@ class Evidence:
     @cached_property
     def nvlink(self) -> PathUse | None:
         """NVLink usage in the busier direction. GPM's payload is preferred because it covers the
-        last second, whereas the counters are a mean over up to 10 s."""
+        last second; the rate of the counters is a mean over up to 10 s."""
         wires = []
         for wire in self.path_usage("nvlink"):
             rate = self.context.samples.value(activity.NVLINK_RATE, *self.labels, wire.direction)
@@ -245,13 +245,13 @@ class Evidence:
 
     @cached_property
     def has_ranks(self) -> bool:
-        """Whether the GPUs work on the same job. A program may start several jobs."""
+        """Whether the job's GPUs work together. A program may start independent jobs."""
         return self.history.nvlink_seen or self.context.has_ranks(self.job)
 
     @cached_property
     def works(self) -> float:
-        """Share of time in which a GPU computes, plus any additional time in which its launching
-        threads run or wait for files. Collectives that spin while they wait for a peer do not
+        """Share of time in which the GPU computes, or in which its launching threads run or wait
+        for files while the GPU is inactive. Collectives that spin while they wait for a peer do not
         count."""
         ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
         return min(1.0, self.second.activity - self.by_links.waiting + ran + self.blocked)
@@ -259,7 +259,7 @@ class Evidence:
     @cached_property
     def blocked(self) -> float:
         """Share of time for which a launching thread waits for files. If no worker or other rank
-        waits, the share is at least the I/O stall time of the thread's cgroup."""
+        waits for files, the share is at least the I/O stall time of the cgroup."""
         own, stalled = self.host.asleep("launching", "dispatching"), 0.0
         others = [one.host.own("blocked") for one in self.peers] if self.has_ranks else []
         if not any((*others, self.host.share("working", "blocked", seconds=KEPT))):
@@ -271,17 +271,17 @@ class Evidence:
 
     @cached_property
     def by_links(self) -> ActiveShares:
-        """Division of the active share. The other GPUs of the job are included only if NVLink has
+        """Division of the active share. It considers the other GPUs of the job only if NVLink has
         carried data, because otherwise the GPUs may belong to different jobs of a sweep."""
         joined = self.peers if self.history.nvlink_seen else []
         return divide(self.second, {peer.gpu: peer.second for peer in joined})
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:
-        """Whether the PCIe traffic is between GPUs of the job.
+        """Whether the PCIe traffic is between the GPUs of the job.
 
-        Without NVLink, peer-to-peer traffic uses PCIe, so another GPU receives each byte that is
-        sent.
+        Without NVLink, peer-to-peer traffic uses PCIe, so another GPU of the job receives each byte
+        that this GPU sends.
         """
         if self.context.samples.value(nvlink.LINKS, *self.labels):
             return False
@@ -297,12 +297,12 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """Means over the last seconds, together with the power levels and the work level."""
+        """Means over the last 6 s (SPAN), together with the power levels and the work level."""
         return replace(self.means, power=self.history.power, level=self.history.level)
 
     @cached_property
     def means(self) -> ActiveSecond:
-        """Means over the last seconds that distinguish work from waiting and from transfers."""
+        """Means over the last 6 s, for distinguishing work from waiting and from transfers."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rate = activity.NVLINK_RATE
         rates = {way: samples.mean(rate, *self.labels, way, seconds=SPAN) for way in PAYLOAD}
@@ -325,7 +325,7 @@ class Evidence:
 
     @property
     def spins(self) -> bool:
-        """Whether the GPU's kernels only wait, that is, are active without work or transfers."""
+        """Whether the GPU's kernels only spin: they neither do work nor transfer data."""
         second = self.means
         if self.quality is SignalQuality.GPM:
             return only_spins(second) and (second.payload or 0.0) < NOTHING
@@ -345,14 +345,14 @@ class Evidence:
 
     @cached_property
     def clocks_set(self) -> float:
-        """Share of the window in which the clocks were at a value set by a user."""
+        """Share of the window in which the clocks were limited to a value that a user set."""
         masks = self.throttle_masks
         seen = sum(bool(mask & clocks.APPLICATION_CLOCKS) for mask in masks)
         return seen / len(masks) if masks else 0.0
 
     @cached_property
     def stopped(self) -> frozenset[int]:
-        """Processes on the GPU that are stopped by a signal or a debugger."""
+        """PIDs of processes on the GPU that a signal or a debugger has stopped."""
         return self.context.stopped.get(self.labels, frozenset())
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Facts that rules find: facts that determine a verdict, and facts that are not observable."""
+"""Facts that rules find: facts that determine a verdict, and facts about missing evidence."""
 
 from enum import StrEnum
 
@@ -12,7 +12,7 @@ Found = tuple[Fact, ...]
 
 
 class FactKind(StrEnum):
-    """Kinds of observations; the comments name their figures."""
+    """Kinds of facts. The comments name the figures of each kind."""
 
     NO_PROCESS = "no_process"
     WITHOUT_PROCESS = "without_process"  # activity: work that belongs to no listed process
@@ -56,10 +56,10 @@ class FactKind(StrEnum):
 
 
 def ratio(name: str, value: float, limit: float | None = None) -> Figure:
-    """Return a share (0-1) as text, together with the threshold for the comparison."""
+    """Return a share (0-1) as a figure, with the threshold that a rule compares it with."""
     return Figure(name, value, limit, RATIO)
 
 
 def traffic(name: str, share: float, limit: float) -> Figure:
-    """Return the traffic on a path in bytes per second, from its ratio to the limit."""
+    """Return the traffic on a path as a figure in bytes per second: `share` times `limit`."""
     return Figure(name, share * limit, limit, RATE)

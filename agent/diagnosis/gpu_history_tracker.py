@@ -17,33 +17,33 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""Seconds after the start of new processes for which readings may show earlier processes."""
+"""For this many seconds after processes appear, readings may be about earlier processes."""
 
 LOADED = 0.5
-"""Minimum activity at which the SM clock shows the GPU's capability at the current power. Like
-POWER_STEP, this value is chosen, not measured, because no recorded GPU is throttled."""
+"""Minimum activity at which the SM clock is the highest that the GPU reaches at the current power.
+Like POWER_STEP, this value is chosen, not measured, because no recorded GPU is throttled."""
 
 POWER_STEP = 0.05
-"""Width of the ranges in which power is considered similar, as a fraction of the power limit."""
+"""Two power readings in the same range of this width (a fraction of the limit) count as similar."""
 
 READINGS = 30
-"""Number of 100 ms windows that determine the work level. It is also the number of activity
-readings, a second apart, that are checked for bursts. Fewer readings are never checked, because the
-start of a job is uneven. It is also the number of seconds for which a server may receive no data.
-With fewer windows, three fewer of 112 recorded GPUs were diagnosed correctly."""
+"""Number of 100 ms windows that determine the work level, and number of activity readings, one per
+second, that are checked for bursts. Fewer readings are never checked, because the start of a job is
+uneven. Also the maximum number of seconds for which a server receives no data. With fewer windows,
+three fewer of 112 recorded GPUs were diagnosed correctly."""
 
 UNEVEN = 0.12
 """Minimum coefficient of variation of activity that comes in bursts, as requests do. In recordings,
 trainers that wait for data or for a peer have 0.00 to 0.08, and servers have 0.31 to 1.5 (0.15 and
-more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load have no known
-cause. Also the minimum share of readings at which activity crosses its mean, because work that
-starts or ends once is not a request."""
+more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load would have no
+known cause. Also the minimum share of readings at which activity crosses its mean, because work
+that starts or ends once is not a request."""
 
 
 @dataclass(slots=True)
 class Bursts:
-    """Detects bursts of activity of the current processes, starting with their first work, so that
-    loading is excluded."""
+    """Detects bursts in the activity of the current processes. The time before their first work, in
+    which they load their data, is excluded."""
 
     _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
     _at: float = -inf  # time of the latest reading
@@ -51,8 +51,8 @@ class Bursts:
     _uneven: bool = False
 
     def take(self, activity: float, at: float, quiet: float) -> None:
-        """Add an activity reading (0-1) at time `at` (s), unless it has been added before. Activity
-        below `quiet` is not work, because a polling thread may occasionally copy a flag."""
+        """Add an activity reading (0-1) from time `at` (s), unless it was added before. Activity
+        below `quiet` is not work: a polling thread may occasionally copy a flag to the GPU."""
         if activity >= quiet:
             self._worked = at
         if self._worked == -inf or at <= self._at:
@@ -71,8 +71,8 @@ class Bursts:
             self._uneven = True
 
     def seen(self, now: float) -> bool:
-        """Return whether the GPU has worked in bursts within the last hour. A process that has been
-        idle for longer may be abandoned."""
+        """Return whether the GPU's work came in bursts, and whether it worked in the last hour. A
+        process that has been idle for longer may be abandoned."""
         return self._uneven and now - self._worked <= HOUR
 
 
@@ -146,7 +146,7 @@ class GpuHistoryTracker:
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
-        """Record the start of a certain wait, at the first reading that showed the wait."""
+        """Update the start of a wait. A wait begins at the first reading that shows it."""
         self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):
@@ -172,7 +172,7 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
-        """Remember the GPU's clock if the GPU works and is not throttled."""
+        """Store the SM clock at the current power if the GPU works and is not throttled."""
         clock, power = e.sm_clock, e.power
         if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return
@@ -184,7 +184,7 @@ class GpuHistoryTracker:
             self._clocks[step] = clock, now
 
     def _clock_at(self, e: Evidence, now: float) -> float | None:
-        """Return the maximum unthrottled SM clock at similar power within the last hour."""
+        """Return the highest unthrottled SM clock (Hz) at similar power within the last hour."""
         if e.power is None:
             return None
         step = int(e.power / POWER_STEP)
@@ -197,7 +197,7 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether the GPU only spins, based on its latest readings, because means still include
+    """Return whether the GPU only spins. Use the latest readings, because a mean still includes
     earlier work."""
     if not e.activity:
         return False

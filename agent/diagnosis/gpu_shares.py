@@ -19,25 +19,25 @@ JOB_SECONDS = _METRICS["dgx_gpu_job_seconds_total"]
 JOB_JOULES = _METRICS["dgx_gpu_job_joules_total"]
 JOB_TENSOR = _METRICS["dgx_gpu_job_tensor_throughput_seconds_total"]
 BOOKED = {"seconds": JOB_SECONDS, "joules": JOB_JOULES, "tensor": JOB_TENSOR}
-"""Counters of job shares, by the names used in the totals of a job."""
+"""The counter metric for each name in the totals of a job."""
 KEY = ReadKey("jobs", "running")
 WINDOW = HOUR / 60  # seconds of samples that every process must have
 TOO_SHORT = Absent(Reason.NOT_ENOUGH, "a process has shared the GPU for less than a minute")
 
 Shares = Mapping[GpuKey, Mapping[JobGroup, float] | Absent]
-"""Shares by job of each GPU with several jobs (they sum to 1), or the reason for absence."""
+"""For each GPU with several jobs: the share of each job (the sum is 1), or why it is unknown."""
 
 
 @dataclass(slots=True)
 class GpuShares:
-    """Divides shared GPUs among their jobs, tick by tick."""
+    """Divides the time of each shared GPU among its jobs, on every tick."""
 
     _windows: dict[GpuKey, deque[tuple[float, Mapping[int, float]]]] = field(default_factory=dict)
-    """Readings of the last minute, by process, and the last reading before that minute."""
+    """The shares by PID in the readings of the last minute, and in the last reading before it."""
 
     def take(self, samples: SampleStore, groups: Iterable[JobGroup]) -> Shares:
-        """Return each job's share of the GPU time used in the last minute. The shares are equal if
-        no job used the GPU."""
+        """Return each job's share of the GPU time used in the last minute. If no job used the GPU,
+        all shares are equal."""
         on: dict[GpuKey, list[JobGroup]] = {}
         for group in groups:
             for gpu in group.gpus:

@@ -1,4 +1,4 @@
-"""Hung jobs on several GPUs: whether a job hangs, and for which processes it waits.
+"""Finds out whether a job on several GPUs hangs, and which processes it waits for.
 
 All data comes from NVML and from files in /proc that any user may read.
 """
@@ -13,8 +13,8 @@ from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
 REMOTE_AFTER = 600.0
-"""Seconds of waiting after which a job on several hosts hangs if no process on this host explains
-the wait, because a rank on another host may be writing a checkpoint. The value is not measured."""
+"""Seconds after which a waiting job on several hosts hangs, if no process on this host is the
+cause: a rank on another host may be writing a checkpoint. The value is not measured."""
 
 
 def activity_of(e: Evidence) -> RankActivity:
@@ -28,23 +28,23 @@ def activity_of(e: Evidence) -> RankActivity:
 
 
 def _moved(e: Evidence) -> float:
-    """Return the bytes per second that the GPU's processes read and write. If the agent lacks
-    permission to trace the processes, return the rate at which their cgroup reads, because cgroup
-    writes may be of older pages. A rate below MESSAGES counts as log lines."""
+    """Return the bytes per second that the GPU's processes read and write. If the agent has no
+    permission to trace the processes, return the bytes per second that their cgroup reads. The
+    writes of a cgroup may be of older pages. A rate below MESSAGES counts as log lines."""
     moved = e.host.rate(workload.PROCESS_BYTES)
     return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 
 
 def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
-    """Return whether the GPU is idle while its processes sleep or cannot continue. If a process of
-    the job is stopped, the other processes may spin on the host without making progress."""
+    """Return whether the GPU is idle while its processes sleep or a process of the job is stopped.
+    In the latter case, the other processes may spin on the host without making progress."""
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
 def hung(e: Evidence) -> tuple[bool, Found] | None:
-    """Return true if all GPUs of a job wait and the job hangs, or false if the job waits for
-    another host, together with the evidence. Return None if any GPU of the job works, or if there
-    is no evidence that a GPU waits for another GPU."""
+    """Return whether a waiting job hangs, and the evidence. It is false if the job may be waiting
+    for another host. Return None if any GPU of the job works, or if there is no evidence that a GPU
+    waits for another GPU."""
     least = LEADER_WINDOW
     if e.history.waits_for < least or not e.peers:  # first, to avoid reading every peer
         return None
@@ -64,17 +64,17 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
 
 
 def _on_several_hosts(e: Evidence) -> bool:
-    """Return whether the job has ranks on other hosts, based on its environment if readable, or
-    else on whether the host's network carried as much data in both directions as collectives do."""
+    """Return whether the job has ranks on other hosts, according to its environment. If that is not
+    readable, return whether the host's network carried data both ways, as in collectives."""
     hosts = e.context.samples.value(workload.HOSTS, *e.labels)
     return e.history.sent_abroad if hosts is None else hosts > 1
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """Return the GPUs for whose processes the rest of the job waits, or none if the evidence is
+    """Return the GPUs whose processes the rest of the job waits for, or none if the evidence is
     unclear. The result is the first of these groups that is not empty: GPUs with stopped processes;
-    idle GPUs with sleeping processes, if kernels or threads of all other GPUs spin; and GPUs with
-    sleeping processes, if threads of all other GPUs spin."""
+    GPUs with sleeping processes and no spinning kernels, if kernels or threads of all other GPUs
+    spin; and GPUs with sleeping processes, if threads of all other GPUs spin."""
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:
         return stopped

@@ -1,8 +1,8 @@
 """GPU-seconds of this machine by state and hour, kept for 7 days in memory and, if systemd provides
-a directory (StateDirectory=), on disk. Each hour is a file that is always replaced as a whole.
+a directory (StateDirectory=), on disk. Each hour has a file, which is always replaced as a whole.
 
 A disk may hang, so all disk access runs on a separate thread. Hours in the future are kept but not
-shown, because the clock may have been wrong earlier, or may be wrong now.
+shown, because the clock was wrong earlier, or is wrong now.
 """
 
 import os
@@ -25,7 +25,7 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 Who = tuple[str, str, str, str]
-"""Job, user, partition, and account, if `job.info` allows these names."""
+"""Owner of a row: job, user, partition, and account, if `job.info` allows these names."""
 
 NO_OWNER: Who = ("", "", "", "")
 NAMES = ("job_id", "user", "partition", "account")
@@ -33,8 +33,8 @@ NAMES = ("job_id", "user", "partition", "account")
 
 class HourRow(msgspec.Struct):
     """Totals of a job in an hour: GPU-seconds and joules by `state/cause`, joules in total, and
-    equivalent seconds at peak tensor throughput, if known. The job and owner fields are empty for
-    time that belongs to no job, and for jobs that share a GPU in unknown proportions."""
+    equivalent seconds at peak tensor throughput, if known. The first four fields are empty for time
+    that belongs to no job, and for jobs that share a GPU in unknown proportions."""
 
     job_id: str = ""
     user: str = ""
@@ -48,7 +48,7 @@ class HourRow(msgspec.Struct):
 
 class Hour(msgspec.Struct):
     """Totals of an hour. `hour` is in hours since 1970, and `gpus` contains the seconds by GPU
-    UUID. Nothing is known before `since` (wall time; 0 if the whole hour is known)."""
+    UUID. Time before `since` (wall time) was not observed; 0 if the hour is complete."""
 
     hour: int
     rows: list[HourRow]
@@ -56,7 +56,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """Return the row of an owner. If the owner has no row, add a row."""
+        """Return the row of an owner, or a new row. Above MOST_OWNERS, return the unowned row."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER
@@ -82,8 +82,8 @@ class Hour(msgspec.Struct):
 
 class HourlySums:
     """A poller listener that sums GPU time by hour. `accounts` contains the account of each GPU by
-    UUID, and `named` returns whether row owners may leave the agent. If they may not, the agent
-    keeps no owners in memory or on disk."""
+    UUID. `named` returns whether the owners of rows may leave the agent. If not, the agent does not
+    keep owners in memory or on disk."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class HourlySums:
             self._disk.join(DISK_HANGS)
 
     def _look(self, snapshot: Snapshot) -> None:
-        """Add each GPU's seconds since the last pass to the jobs that were on the GPU."""
+        """Add each GPU's seconds since the last call to the rows of the jobs on the GPU."""
         tensor = {
             sample.labels[1]: sample.value
             for key, reading in snapshot.readings.items()
@@ -188,8 +188,8 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Start an hour. The hour may be new, or known from before a restart of the agent, or known
-        because the clock was set back."""
+        """Start an hour. If the agent was restarted or the clock was set back, continue the totals
+        of the hour."""
         before = self._now.hour
         if before:
             self._past[before] = msgspec.json.encode(self._now)
@@ -216,7 +216,7 @@ class HourlySums:
     # The following runs on a separate thread.
 
     def _save(self) -> None:
-        """Write the due hours if the disk is free. Hours that are not written remain due."""
+        """Start writing unsaved hours, unless an earlier write is still running."""
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
         kept: dict[int, bytes | None] = {**self._past}
@@ -240,7 +240,7 @@ class HourlySums:
 
 
 def _nameless(content: bytes) -> bytes:
-    """Return an hour with all rows merged into a single row without an owner."""
+    """Return an hour (JSON) in which a single row without an owner contains all totals."""
     hour = msgspec.json.decode(content, type=Hour)
     return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
 
@@ -266,8 +266,8 @@ def state_folder() -> Path | None:
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
-    """Return each owner's share of each GPU, by UUID, without GPUs that jobs share in unknown
-    proportions. The result is empty if names are disabled."""
+    """Return each owner's share of each GPU, by UUID. Omit GPUs that jobs share in unknown
+    proportions, and all GPUs if names are disabled."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
     for sample in reading.samples if reading else ():
@@ -287,7 +287,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
 def _owners(
     uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
 ) -> Mapping[Who, float]:
-    """Return each owner's share of a GPU, or nothing if the shares of jobs are unknown."""
+    """Return each owner's share of a GPU, or an empty mapping if the shares are unknown."""
     known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
     if not known:
         return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}
@@ -297,7 +297,7 @@ def _owners(
 
 
 def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
-    """Replace the files of the given hours. Hours without content have no file."""
+    """Replace the files of the given hours. Delete the file if the content is None."""
     for hour, content in due.items():
         path = folder / f"hour-{hour}.json"
         try:
@@ -310,7 +310,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """Return the hours stored on disk, except those in malformed files."""
+    """Return the hours that are stored on disk. Malformed files are logged and skipped."""
     found = {}
     names = (path.stem.removeprefix("hour-") for path in folder.glob("hour-*.json"))
     numbers = sorted(int(name) for name in names if name.isascii() and name.isdigit())

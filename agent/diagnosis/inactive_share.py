@@ -1,11 +1,11 @@
 """Divides the inactive share of a GPU's second, based on the threads of its processes.
 
 While its GPU is active, a launching thread runs as much as it can, and a dispatching thread sleeps.
-Therefore the time for which a launching thread runs beyond the GPU's activity, and any time for
-which a dispatching thread runs, delays the GPU (`host_thread`). For the rest of the inactive time,
-the thread waits: for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if
-the file system is remote), or for other threads or GPUs that are active during the wait. Thresholds
-only decide the cause to which a wait is attributed.
+Therefore the GPU is delayed (`host_thread`) while a launching thread runs for longer than the GPU
+is active, and while a dispatching thread runs. In the rest of the inactive time, the thread waits:
+for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if the file system is
+remote), or for other threads or GPUs that are active during the wait. Thresholds determine only the
+cause of a wait, not its length.
 """
 
 from collections.abc import Iterator
@@ -19,27 +19,27 @@ from agent.sources import workload
 
 DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
-more of 112 recorded GPUs would be correct, but unrelated traffic would count."""
+more of 112 recorded GPUs would be diagnosed correctly, but unrelated traffic would count."""
 
 COPY_RATE = 0.87
 """Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With a
 ratio of 1, one fewer of 112 recorded GPUs is diagnosed correctly."""
 
 PAGEABLE_RATE = 8e9
-"""Bytes per second at which a thread copies through its own buffer (7 to 12 GB/s on an H100)."""
+"""Bytes per second of a copy from or to pageable memory by a thread (7 to 12 GB/s on an H100)."""
 
 KERNEL_RATE = 1.2e9
-"""Minimum bytes per second at which the kernel handles the data of a thread: it maps new memory for
-copies (1.2 GB/s), and receives from the network (3.3 to 6 GB/s on an H100)."""
+"""Bytes per second at which the Linux kernel maps new memory for copies (1.2 GB/s), and the minimum
+at which it receives data from the network (3.3 to 6 GB/s on an H100)."""
 
 MOSTLY = 0.5
-"""Majority threshold: the minimum share of the inactive time that copies must explain, and the
-maximum share of a core that a waiting server's other threads and processes may use. Without the
-minimum, one fewer of 112 recorded GPUs is diagnosed correctly, both with and without GPM."""
+"""Minimum share of the inactive time that copies must account for, and maximum share of a core that
+a waiting server's other threads and processes may use. Without the minimum, one fewer of 112
+recorded GPUs would be diagnosed correctly, both with and without GPM."""
 
 
 class Share(NamedTuple):
-    """Part of a second in which the GPU was inactive for the same cause, and the evidence."""
+    """Part of a second in which the GPU was inactive for one cause, and the evidence."""
 
     seconds: float
     facts: Found
@@ -49,7 +49,7 @@ Shares = dict[Cause, Share]
 
 
 def divide_inactive(e: Evidence) -> Shares:
-    """Return the shares of the last seconds by cause. They sum to the inactive share."""
+    """Return the inactive share of the last 6 s (SPAN), divided by cause."""
     activity, ran = e.second.activity, e.host.launching
     inactive = 1.0 - activity
     if ran is None:
@@ -89,16 +89,16 @@ def divide_inactive(e: Evidence) -> Shares:
 
 
 def _copying(e: Evidence, inactive: float) -> float:
-    """Return the share of time for which copies between host and GPU saturate PCIe, if they explain
-    most of the inactive time. Otherwise, the copies may overlap with the GPU's work."""
+    """Return the share of time in which copies between host and GPU saturate PCIe. Return 0 if it
+    is less than half of the inactive time, because the copies may overlap with the GPU's work."""
     share = _copied(e) / COPY_RATE
     return min(inactive, share) if share >= MOSTLY * inactive else 0.0
 
 
 def copies_alone(e: Evidence) -> float:
-    """Return the share of time for which copies run without kernels, if it counts as active because
-    there is no GPM. It is limited to the time at the lower of two power levels. If there is only
-    one level, copies run without kernels if the GPU draws little power."""
+    """Return the share of time in which copies run without kernels. Without GPM, this time counts
+    as active; with GPM, return 0. The share is at most the time at the lower of two power levels.
+    If there is one level, copies run without kernels only if the GPU draws little power."""
     if e.quality is SignalQuality.GPM:
         return 0.0
     most = at_lower_power(e.second) or (e.second.activity if e.sm_underutilised else 0.0)
@@ -107,8 +107,8 @@ def copies_alone(e: Evidence) -> float:
 
 
 def _copied(e: Evidence) -> float:
-    """Return the share of time that copies between host and GPU take at the limit of PCIe. Kernels
-    that wait for a peer also read host memory."""
+    """Return the share of time that copies between host and GPU take at the limit of PCIe. Return 0
+    if the traffic may be between GPUs."""
     wire = e.fullest("pcie")
     if wire is None or _shares(e):
         return 0.0
@@ -121,9 +121,9 @@ def _shares(e: Evidence) -> bool:
 
 
 def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
-    """Return the share of the thread's time spent on copies from and to pageable memory: the time
-    that the copies take at their typical rate, plus kernel time for newly allocated memory. Pinned
-    memory needs no thread, and launches do not count as data."""
+    """Return the time that the thread spends on copies from and to pageable memory: the time that
+    the copies take at PAGEABLE_RATE, plus kernel time for newly allocated memory. Copies from
+    pinned memory need no thread, and the bytes of kernel launches do not count as data."""
     if _shares(e) or e.context.samples.value(workload.PINNING, *e.labels):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
@@ -137,8 +137,8 @@ def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
 
 
 def _polls(e: Evidence) -> bool:
-    """Return whether the GPU's thread may only be polling for requests: the GPU does almost nothing
-    and receives no data, and no worker or child process runs."""
+    """Return whether the launching thread may only be polling for requests: the GPU does almost
+    nothing and receives no data, and no worker or child process runs."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE and _working(e) < MOSTLY
     return quiet and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
@@ -146,15 +146,15 @@ def _polls(e: Evidence) -> bool:
 
 def _working(e: Evidence) -> float:
     """Return the number of cores that workers use or wait for, or 0 if the workers only wake up
-    occasionally. The CPU time of a child that was never read is counted when the child exits."""
+    occasionally. The CPU time of a short-lived child is counted when the child exits."""
     cores = e.host.share("working", "running") + e.host.share("working", "queued")
     return cores if cores >= workload.REST_CORES else 0.0
 
 
 def serves(e: Evidence) -> bool:
-    """Return whether the job is a server: its work comes in irregular bursts, no worker helps its
-    thread, the job waits for no file, and it receives only small messages. A trainer that waits for
-    the network differs only in the first property."""
+    """Return whether the job is a server: its work comes in irregular bursts, its workers do almost
+    nothing, no thread waits for a file, and it receives only small messages. A trainer that waits
+    for the network differs only in the first property."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped or one.spins for one in (e, *e.peers)):
@@ -168,8 +168,8 @@ def serves(e: Evidence) -> bool:
 
 
 def awaited(e: Evidence) -> Evidence | None:
-    """Return the GPU of the job that works longest while the process of this GPU sleeps, or None if
-    no other GPU works longer than this GPU."""
+    """Return the GPU of the job that works longest while the process of this GPU sleeps. Return
+    None if no other GPU works longer than this GPU."""
     sleeps = (e.host.launching or 0.0) < MOSTLY
     if not e.has_ranks or (_polls(e) and not sleeps):
         return None
@@ -178,7 +178,7 @@ def awaited(e: Evidence) -> Evidence | None:
 
 
 def no_requests(e: Evidence) -> Found:
-    """Return evidence about a waiting server. If the server polls, its thread runs meanwhile."""
+    """Return the evidence that a server waits for requests, and whether its thread polls."""
     bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
     ran = e.host.launching or 0.0
     if ran - e.second.activity < MOSTLY:
@@ -187,9 +187,9 @@ def no_requests(e: Evidence) -> Found:
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """Return the causes for which a sleeping launching thread waits, based on the time for which
-    the workers run while the launching thread sleeps. If data arrives over the network, the sleep
-    of the busiest worker also counts. The cause of the remaining time is unknown."""
+    """Divide the time for which a launching thread sleeps, by cause. While workers run, the cause
+    is the CPU; while they wait for files, the disk. If data arrives over the network, the cause is
+    the network while the busiest worker sleeps. The cause of the remaining time is unknown."""
     running, blocked = _working(e), e.host.asleep("working")
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
@@ -207,27 +207,27 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 
 def _arriving(e: Evidence) -> float:
-    """Return the bytes per second received over the network, or 0 if the bytes are not data for the
-    GPU. When a job ends, no more data arrives, but the mean still includes earlier data."""
+    """Return the bytes per second received over the network, or 0 if they are too few to be data
+    for the GPU. The last 2 s are checked too, because the mean includes data of an ended job."""
     rates = [e.host.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
     return rates[0] if min(rates) >= DATA_RATE else 0.0
 
 
 def _shares_network(e: Evidence, received: float) -> bool:
-    """Return whether another job in the same network namespace reports the same bytes."""
+    """Return whether another job reports the same traffic, as in a shared network namespace."""
     others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
     return any(alike(one.host.rate(workload.RECEIVED), received) for one in others)
 
 
 def _disk(e: Evidence) -> Cause:
-    """Return the cause of uninterruptible sleep: the disk, or the network if a network file system
-    is mounted and the local disks are quiet."""
+    """Return the cause of uninterruptible sleep: the network if a network file system is mounted
+    and the local disks are quiet, or else the disk."""
     remote = e.context.network_mounts and e.context.active_disk is None
     return Cause.NETWORK if remote else Cause.DISK
 
 
 def own_thread(e: Evidence) -> Found:
-    """Return the fact that a launching thread is running while its GPU is inactive."""
+    """Return the fact that the launching threads run while the GPU is inactive."""
     cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
@@ -285,7 +285,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts about unexplained time. A GPU is held only after `held_after` seconds."""
+    """Return the facts about time of unknown cause, such as idle time before `held_after`."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)
@@ -313,11 +313,11 @@ FACTS = {
     Cause.UNKNOWN: unexplained,
     Cause.REQUESTS: no_requests,
 }
-"""Functions that return the facts, by cause."""
+"""The function that returns the facts, for each cause."""
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
-    """Yield the facts that a rule needed but could not read."""
+    """Yield facts about missing evidence: hidden processes, or no valid GPM."""
     hidden = e.context.samples.absence(workload.THREADS, *e.labels)
     if hidden and hidden.detail:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))
@@ -330,33 +330,33 @@ def doubts(e: Evidence) -> Iterator[Fact]:
 
 
 SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
-"""Number of PCIe bytes that a GPU sends and receives to fetch a launch from the host. No other PCIe
-traffic has these sizes. On an H200, a single kernel launch makes the GPU send 200 to 270 bytes
-(measured with seven kinds of kernels and a small training job, at 23,000 to 243,000 launches per
-second; 360 to 440 bytes for two kinds with long argument lists) and receive seven to thirteen times
-as many (1.3 times for a CUDA graph node)."""
+"""Number of PCIe bytes that a GPU sends and receives to fetch a kernel launch from the host. No
+other PCIe traffic has these sizes. On an H200, the GPU sends 200 to 270 bytes per launch (measured
+with seven kinds of kernels and a small training job, at 23,000 to 243,000 launches per second; 360
+to 440 bytes for two kinds with long argument lists), and receives seven to thirteen times as many
+(1.3 times for a CUDA graph node)."""
 
 RECEIVED_BY_COPY = 16.0
-"""Number of bytes that the GPU receives per byte sent while data is copied to the GPU (1,122 MB/s
-for 70 MB/s and 1,254 MB/s for 78 MB/s, on an H100)."""
+"""Number of bytes that the GPU receives for each byte that it sends while data is copied to it (on
+an H100: 1,122 MB/s for 70 MB/s, and 1,254 MB/s for 78 MB/s)."""
 
 LEAST_RECEIVED = 3.0
 """Minimum ratio of bytes received to bytes sent. If the ratio is lower, data is being copied from
 the GPU. Jobs on several GPUs have ratios of at least 3.4, because NCCL's kernels also send data."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
-"""Seconds of activity that a launch adds to its kernel if launches do not queue: 1.05 to 1.32 us on
-an H200, compared with a CUDA graph."""
+"""Seconds of activity that a kernel launch adds if launches do not queue: 1.05 to 1.32 us on an
+H200, compared with a CUDA graph."""
 
 MOST_OF_INACTIVE = 0.25
 """Maximum launch overhead as a share of the inactive time. Queued launches have no overhead, and
 most launches on a GPU that is almost always active are queued. With 0.5, one fewer of 112 recorded
-GPUs is diagnosed correctly, both with and without GPM."""
+GPUs would be diagnosed correctly, both with and without GPM."""
 
 
 def launch_rate(e: Evidence) -> float | None:
-    """Return the number of kernels launched per second over the last seconds, excluding copies to
-    the GPU, or None if PCIe traffic is not read, or if copies from the GPU hide the launches."""
+    """Return the number of kernels launched per second, based on PCIe traffic without copies to the
+    GPU. Return None if PCIe traffic is not read, or if copies from the GPU hide the launches."""
     sent, received = e.pcie_rates
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None

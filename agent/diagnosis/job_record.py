@@ -15,7 +15,7 @@ from agent.series import SampleStore
 from agent.sources import workload
 
 Totals = dict[tuple[str, Pair | None], float]
-"""Seconds and joules by name and by state and cause, and totals without a state, by name."""
+"""Totals by name and pair (state and cause). The pair is None for totals such as `steps`."""
 
 
 def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
@@ -36,8 +36,8 @@ class GpuUse:
     before: Totals | None = None  # None while the job is not on the GPU
 
     def take(self, now: Totals, share: float | None, *, shared: bool) -> None:
-        """Add the increase in the GPU's totals, multiplied by the job's share of the GPU. Seconds
-        with an unknown share (None) are counted as `undivided`."""
+        """Add the increase in the GPU's totals, multiplied by the job's share of the GPU. If the
+        share is unknown (None), seconds are counted as `undivided`."""
         before = now if self.before is None else self.before
         for key, value in now.items():
             name, first = key[0], value if key[0] == "tensor" else 0.0
@@ -52,7 +52,7 @@ class GpuUse:
 
 
 def of(totals: Totals, name: str) -> dict[Pair, float]:
-    """Return the parts that are above 0, by state and cause."""
+    """Return the totals `name` that are above 0, by state and cause."""
     return {pair: part for pair in PAIRS if (part := totals.get((name, pair), 0.0)) > 0}
 
 
@@ -92,8 +92,8 @@ class JobRecord:
         totals: Mapping[str, Totals],
         lost: Container[str] = (),
     ) -> None:
-        """Process a tick. `known` contains PIDs with data, `totals` is by GPU UUID, and `lost`
-        contains UUIDs of lost GPUs."""
+        """Process a tick. `known` contains the PIDs that were read in /proc, `totals` the totals by
+        GPU UUID, and `lost` the UUIDs of lost GPUs."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -113,7 +113,7 @@ class JobRecord:
         self._compare(now)
 
     def join(self, other: "JobRecord") -> None:
-        """Merge the record of another job that turned out to be the same job into this record."""
+        """Merge another record into this record, because both turned out to be the same job."""
         for uuid, use in other.uses.items():
             mine = self.uses.get(uuid)
             if mine is None or mine.before is None:
@@ -122,21 +122,21 @@ class JobRecord:
                 self.uses[uuid] = use
 
     def age(self, now: float) -> float:
-        """Return the number of seconds since the newest process of the job started or, if that is
-        unknown, was seen."""
+        """Return the number of seconds since the newest process of the job started or, if its start
+        is unknown, since the agent first saw the job."""
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
-        """Return how long the job had been running when it was first seen. An age determined before
-        the job's own processes were read belongs to other processes, such as those of an earlier
-        Slurm job step on the same GPUs."""
+        """Return how long the job had been running when it was first seen. Return None until its
+        own processes have been read, because the age may be that of other processes, such as an
+        earlier Slurm job step on the same GPUs."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)
         return None if oldest is None else max(0.0, oldest - (now - self.began))
 
     def _compare(self, now: float) -> None:
-        """Compare the job's current speed with its speed in the first hour."""
+        """Compare the current step time with the step time in the first hour."""
         reference, step = self.speed.reference, self.pulse.step
         if not step:
             return

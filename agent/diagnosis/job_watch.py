@@ -30,7 +30,7 @@ from agent.sources import activity, process, workload
 
 
 class CostConfig(Section, frozen=True):
-    """Cost settings: the price of a GPU-hour, or 0 if it is unknown, and the currency."""
+    """Cost settings: the price of a GPU-hour (0 if it is unknown), and the currency."""
 
     table = "cost"
     gpu_hour: Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")] = 0.0
@@ -69,7 +69,7 @@ class JobWatch:
         *,
         accounts: Mapping[str, GpuStateTime],
     ) -> frozenset[str]:
-        """Process a tick, and return the UUIDs of GPUs whose job has a training rhythm."""
+        """Process a tick. Return the UUIDs of GPUs whose job has a step time or has had one."""
         self._follow(groups, snapshot, samples)
         totals = self._totals(samples, pulses, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
@@ -117,7 +117,7 @@ class JobWatch:
         return out.reading(KEY)
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """Add the jobs' shares of GPUs, seconds, and joules. Jobs without a name are summed."""
+        """Add each job's share of shared GPUs, seconds, and joules. Sum the jobs without a name."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)
@@ -193,7 +193,7 @@ class JobWatch:
         accounts: Mapping[str, GpuStateTime],
         stopped: Mapping[tuple[str, ...], Set[int]],
     ) -> None:
-        """Find the jobs that hang, and the processes for which these jobs wait."""
+        """Find the jobs that hang, and the processes that they wait for."""
         self._hangs = {}
         for record in self._records:
             gpus = record.group.gpus
@@ -242,7 +242,7 @@ def _waited_for(
     ranks: Mapping[GpuKey, RankActivity],
     stopped: Mapping[tuple[str, ...], Set[int]],
 ) -> tuple[Culprit, ...]:
-    """Return the processes on this host for which a job waits, based on its ranks' activity."""
+    """Return the processes on this host that a job waits for, based on its ranks' activity."""
     late, found = late_gpus(ranks), []
     for gpu, pid, *_, rank in members:
         halted = stopped.get(gpu.labels, frozenset())
@@ -262,13 +262,13 @@ def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
-    """Return the reason for a job's missing step time that is most frequent among its GPUs."""
+    """Return why a job has no step time: the most frequent reason among its GPUs."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
     return max(reasons, key=reasons.count) if reasons else Reason.NOT_ENOUGH
 
 
 def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:
-    """Return the GPU of a job that never waits for a peer although all its peers do."""
+    """Return the GPU that does not wait for a peer although all other GPUs of the job do."""
     waits = sorted((verdicts[gpu].shares.get(PEER, 0.0), gpu) for gpu in gpus if gpu in verdicts)
     if len(waits) < 2 or len(waits) < len(gpus):
         return None

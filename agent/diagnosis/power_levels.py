@@ -1,8 +1,8 @@
-"""Levels of the driver's 20 ms power samples of a GPU. The samples may have two levels.
+"""Detects whether the driver's 20 ms power samples of a GPU have two levels.
 
 A GPU draws 125 to 330 W for a kernel that waits or moves data between GPUs, and 600 to 750 W for
 dense work (measured on H200 GPUs). A job that alternates between the two has two levels. A job that
-never waits has a single broad level. Its lower part stays above 0.7 of the upper part.
+never waits has a single broad level, whose lower part is above 0.7 of the upper part.
 """
 
 from bisect import bisect_left
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 FEWEST = 20
-"""Minimum number of samples needed to detect two levels. A twentieth of the samples at each end are
-outliers. With a minimum of 60, the results for all recorded loads are the same."""
+"""Minimum number of samples, and the reciprocal of the share of samples at each end that count as
+outliers. With a minimum of 60 samples, the results for all recorded loads are the same."""
 
 APART = 0.62
-"""Maximum ratio of the lower level's mean to the upper level's mean for two distinct levels. The
-measured ratio is 0.31 to 0.53 if a job alternates between work and waiting or communication, and at
-least 0.76 otherwise. With 0.78, five fewer of the 180 recorded GPUs are diagnosed correctly."""
+"""Maximum ratio of the lower level to the upper level for two distinct levels. The measured ratio
+is 0.31 to 0.53 if a job alternates between work and waiting or communication, and at least 0.76
+otherwise. With 0.78, five fewer of the 180 recorded GPUs would be diagnosed correctly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class PowerLevels:
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
     """Return the two levels that explain most of the variance, or None if there are too few
-    samples. The cut is the mean of the two levels, and is moved until it no longer changes
-    (one-dimensional two-means clustering, starting from the 5th and 95th percentiles)."""
+    samples. The method is one-dimensional two-means clustering, starting from the 5th and 95th
+    percentiles: the mean of the two levels separates the samples until it no longer changes."""
     count = len(watts)
     if count < FEWEST:
         return None

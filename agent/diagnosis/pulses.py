@@ -1,4 +1,4 @@
-"""The pulse of each GPU: the step time of its job, derived from power samples."""
+"""The pulse of each GPU: the step time of its job, measured in power samples."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ REASONS = {
     Reason.IRREGULAR: "its power varies without repeating",
     Reason.FLAT: "at rest, evenly at work, or held at its power limit",
 }
-"""Reasons why there is no step time."""
+"""Texts for the reasons why there is no step time."""
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class GpuPulse:
         return self.reading.reason or (Reason.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """Record the current processes on the GPU. New processes start a new pulse."""
+        """Set the PIDs on the GPU. If none of them was there before, start a new pulse."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
@@ -88,8 +88,8 @@ class GpuPulse:
 
 
 class JobPulse(NamedTuple):
-    """Pulse of a job: the step time in seconds (None if its GPUs disagree), the confidence, the
-    delay in seconds until a change is visible, and the UUIDs of GPUs with different steps."""
+    """Pulse of a job: the step time in seconds (None if its GPUs disagree), the confidence (0-1),
+    the delay in seconds until a change is visible, and the UUIDs of GPUs with other step times."""
 
     step: float | None = None
     confidence: float = 0.0
@@ -98,9 +98,9 @@ class JobPulse(NamedTuple):
 
 
 def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
-    """Return the step time on which most GPUs of a job agree. `pulses` is by UUID. GPUs that
-    exchange data run the same steps, so with `exchange`, a GPU with another step time is marked as
-    apart. Otherwise the GPUs may belong to different jobs of a sweep, each with its own steps."""
+    """Return the step time that most GPUs of a job agree on. `pulses` is by UUID. GPUs that
+    exchange data run the same steps, so if `exchange` is true, GPUs with another step time are in
+    `apart`. Otherwise the GPUs may belong to different jobs of a sweep, each with its own steps."""
     steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
     middle = median(steps.values()) if steps else 0.0
     near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
@@ -159,7 +159,7 @@ class GpuPulses:
         return of_jobs
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return the steps of every GPU with a job, or the reason why they are unknown."""
+        """Return the steps and step time of every GPU with a job, or why they are unknown."""
         out = ReadOutput(snapshot.at)
         refused = {
             absence.labels: Absent(absence.reason, absence.detail)
@@ -180,7 +180,7 @@ class GpuPulses:
         return out.reading(KEY)
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
-        """Return the reason why a GPU with a process has no step time, or None if it has one."""
+        """Return why a GPU with a process has no step time, or None if it has a step time."""
         if one.reading is None:
             return Absent(Reason.NOT_ENOUGH, REASONS[Reason.NOT_ENOUGH])
         if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):
@@ -192,8 +192,8 @@ class GpuPulses:
 
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
-    """Return the UUIDs of GPUs on which several processes compute: the driver reports that the
-    processes take turns, or they are MPS clients. The driver reports no shares for MPS clients."""
+    """Return the UUIDs of GPUs on which several processes compute: either the driver reports a
+    share for several processes, or they are MPS clients, for which the driver reports no shares."""
     turns = [
         uuid
         for (_, uuid, _), part in samples.all(process.SHARE).items()
@@ -208,8 +208,8 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
-    """Return whether a GPU waits for batches that several loaders or threads, each active most of
-    the time, prepare in parallel."""
+    """Return whether a GPU waits for batches that several threads or processes prepare in parallel.
+    Each of them must be active most of the time."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= ALWAYS or workers < 2:

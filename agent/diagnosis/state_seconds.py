@@ -1,4 +1,4 @@
-"""Seconds of a GPU by state and cause, and the current leader: the pair with the largest share."""
+"""Seconds of a GPU by state and cause (a pair), and the current leader: the shown pair."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -8,22 +8,22 @@ from agent.diagnosis.energy import EnergyByState, Parts
 from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
-"""Seconds over which the largest share is determined, and for which every GPU of a job must wait
-before the job counts as hung. This value and the next two were chosen, not measured. They affect
-when a state is shown, but not the number of seconds counted."""
+"""The leader is the pair with the largest share of this many seconds. A job counts as hung after
+all its GPUs have waited for this long. This value and the next two were chosen, not measured. They
+affect when a state is shown, but not the number of seconds counted."""
 
 LEADS_AFTER = 3.0
-"""Seconds for which a pair must have the largest share before it is shown as the leader."""
+"""Seconds for which a pair must have the largest share before it becomes the leader."""
 
 BRIDGED = 60.0
-"""Maximum duration in seconds of missing data, or of an interruption of a hang. A state continues
-across a gap if the states before and after the gap are the same."""
+"""Maximum length of a gap in seconds. If a pair was the leader before a gap (missing data, or
+another state) and leads again after it, its lead continues."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
 
 class Lead(NamedTuple):
-    """A pair with the largest share from `since` to `until`, except for `gaps` seconds."""
+    """A pair that was the leader from `since` to `until`, except for `gaps` seconds."""
 
     pair: Pair
     since: float
@@ -41,7 +41,7 @@ class SecondsByState:
     leader: Pair | None = None
     since: float = 0.0  # time at which the leader began to lead (monotonic seconds)
     shares: Parts = field(default_factory=dict)
-    """Shares above 0 over the last ten seconds, by state and cause, if known."""
+    """Shares of the last ten seconds by state and cause, without zeros. Empty if unknown."""
 
     gaps: float = 0.0  # seconds after `since` in which the leader did not lead
     _before: Lead | None = None  # the previous leader
@@ -50,7 +50,7 @@ class SecondsByState:
     _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
-        """Count a tick that lasted `seconds` seconds and ended at time `now` (s)."""
+        """Add a tick of `seconds` seconds that ended at time `now` (s)."""
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
@@ -93,7 +93,7 @@ class SecondsByState:
             self.since, self.gaps = before.since, before.gaps + since - before.until
 
     def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
-        """Update the leader. A hang is certain after ten seconds, so it leads at once."""
+        """Update the leader. A hang becomes the leader at once, because it already lasted 10 s."""
         if not self.shares:
             return
         largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)

@@ -1,5 +1,5 @@
-"""Configurable thresholds for verdicts. A threshold that only one module uses is defined in that
-module."""
+"""Configurable thresholds for verdicts. Thresholds that cannot be configured are constants in the
+modules that use them."""
 
 from typing import Annotated
 

@@ -1,5 +1,5 @@
-"""Analysis of a tick in several parts. Each part receives the results of the earlier parts of this
-tick, and the results of the previous tick."""
+"""Analyses a tick in several parts. Each part receives the results of the earlier parts, and the
+results of the previous tick."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,9 +19,9 @@ from agent.sources import nvlink, process, workload
 
 
 class TickAnalysis:
-    """A poller observer that analyzes data paths, process groups, pulses, verdicts with their
-    accounts, and jobs with their receipts, in this order. If a part fails, only the results of that
-    part are missing."""
+    """A poller observer that analyses data paths, process groups, pulses, verdicts and accounts,
+    and jobs and receipts, in this order. If a part fails, only the results of that part are
+    missing."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class TickAnalysis:
         self._guards = {name: Guard(name) for name in sources}
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process a tick; return the snapshot with its verdicts."""
+        """Process a tick, and return the snapshot with its verdicts."""
         last, guards, diagnosis = self._last, self._guards, self.diagnosis
         guards["bandwidth"].run(lambda: self.paths.take(snapshot, samples), None)
         groups = self._grouping.run(lambda: self._groups.take(samples), None)
@@ -81,7 +81,7 @@ class JobGroups:
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
-        """Return the jobs in this tick. Steps are compared only if /proc shows several jobs."""
+        """Return the jobs in this tick. If /proc shows several jobs, merge those in lockstep."""
         members = self._members(samples)
         found = groups(members)
         if len(found) < 2:
@@ -95,7 +95,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Return every process on a GPU, with earlier data if /proc no longer shows it."""
+        """Return every process on a GPU. If /proc no longer shows a process, use earlier data."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

@@ -38,7 +38,7 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """State of a GPU over periods longer than the window."""
+    """The history of a GPU over periods longer than the sample window."""
 
     idle_for: float = 0.0  # seconds for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # seconds of only spinning, or of idling with its processes at rest
@@ -54,8 +54,8 @@ class GpuHistory:
 
 @dataclass(frozen=True, slots=True)
 class LastTick:
-    """Results of the last tick: UUIDs of GPUs whose job has had the rhythm of a training job for a
-    minute, and UUIDs of GPUs whose NVLink may have carried data since their processes appeared."""
+    """Results of the last tick: UUIDs of GPUs whose job has or had a step time, and UUIDs of GPUs
+    whose NVLink may have carried data since their processes appeared."""
 
     stepping: frozenset[str] = frozenset()
     exchanging: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """Return the data paths of the host or a GPU with known traffic, fullest first."""
+        """Return the paths of a GPU, busiest first, or of the host. Omit unknown traffic."""
         return self._wires.get((path, gpu), [])
 
     @cached_property
@@ -93,7 +93,7 @@ class TickContext:
 
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
-        """For each GPU, all GPUs that work on the same jobs, including the GPU itself."""
+        """For each GPU, the GPUs that have a job in common with it, including itself."""
         found: dict[GpuKey, frozenset[GpuKey]] = {}
         for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:
@@ -109,7 +109,7 @@ class TickContext:
         return {gpu: frozenset(pids) for gpu, pids in found.items()}
 
     def has_ranks(self, gpus: Set[GpuKey]) -> bool:
-        """Return whether a process on any of the given GPUs has a rank above 0 in its job."""
+        """Return whether any process on the given GPUs has a rank above 0 in its job."""
         return any(
             rank and int(rank) > 0 and GpuKey(int(gpu), uuid) in gpus
             for gpu, uuid, *_, rank in self.samples.all(workload.JOB_PROCESS)
@@ -117,7 +117,7 @@ class TickContext:
 
     @cached_property
     def stopped(self) -> dict[tuple[str, ...], frozenset[int]]:
-        """The stopped processes of each GPU, by GPU labels."""
+        """The PIDs of the stopped processes of each GPU, by GPU labels."""
         return workload.stopped(self.samples)
 
     @cached_property
@@ -142,8 +142,8 @@ class TickContext:
 
     @cached_property
     def sends_abroad(self) -> bool:
-        """Whether a port or NIC of the host carries traffic in both directions, as in collectives.
-        The traffic of logs, metrics, and data requests is below the threshold."""
+        """Whether a port or NIC of the host carries traffic in both directions, as during
+        collectives. The traffic of logs, metrics, and data requests is below the threshold."""
         ways: dict[tuple[str, str], list[float]] = {}
         for path in ("infiniband", "network"):
             for wire in self.path_usage(path):
@@ -156,8 +156,8 @@ class TickContext:
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
-        """Return the busiest uplink, in the given direction, of a PCIe switch that this GPU shares
-        with other GPUs, or None if it shares none."""
+        """Return the busiest PCIe switch uplink that this GPU shares with other GPUs, in the given
+        direction. Return None if it shares no uplink."""
         below: dict[tuple[str, float], list[GpuKey]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))
