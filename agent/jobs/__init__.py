@@ -1,1 +1,1 @@
-"""Processes on the GPUs: the process table, their activity, and the jobs that they form."""
+"""The processes on the GPUs: a table of them, their activity, and their grouping into jobs."""

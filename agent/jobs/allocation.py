@@ -1,9 +1,9 @@
-"""Allocation of GPUs to jobs, whether the jobs use the GPUs or not, based on Slurm commands and the
-kubelet. Pure functions.
+"""Finds the GPUs that are allocated to each job, even if the job does not use them, in the output
+of Slurm commands and of the kubelet. Pure functions.
 
-Three numbers identify a GPU, and all of them may differ: the NVML index (in PCI address order), the
-minor number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each
-number is converted to a UUID.
+A GPU has three numbers, which may all differ: the NVML index (in PCI address order), the minor
+number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each number
+is converted to a UUID.
 """
 
 import re
@@ -39,14 +39,14 @@ NO_SCHEDULER = Absent(Reason.MISSING, "no kubelet answers, and allocation.slurm 
 
 
 class Given(NamedTuple):
-    """All known allocations. `hidden` is the reason why some may be missing, or None."""
+    """All known allocations. `hidden` is None, or the reason why allocations may be missing."""
 
     jobs: tuple[Allocation, ...] = ()
     hidden: Absent | None = NO_SCHEDULER
 
 
 class Devices(NamedTuple):
-    """Devices of a host: GPU UUIDs by each kind of name that a scheduler may use."""
+    """GPU UUIDs of a host, by each kind of name that a scheduler may use."""
 
     uuids: Mapping[str, str]  # by UUID of the GPU or of a MIG device
     minors: Mapping[str, str]
@@ -66,13 +66,13 @@ class Devices(NamedTuple):
 
 _TABLE = beside(__file__)
 FORMS = tuple((re.compile(pattern), table) for pattern, table in _TABLE["forms"])
-"""Patterns of device IDs, and the table in `Devices` that contains each kind of ID."""
+"""For each kind of device ID: its pattern, and the name of the mapping in `Devices`."""
 
 GPU_RESOURCE, GPU_IDS = re.compile(_TABLE["resource"]), tuple(_TABLE["prefixes"])
 
 
 def unknown(what: str, text: str) -> Absent:
-    """Return the reason why the allocation of some GPUs is unknown."""
+    """Return an exception which says that part of the allocation is not understood."""
     return Absent(Reason.UNKNOWN, f"{what} {text!r:.80} is not understood")
 
 
@@ -148,9 +148,9 @@ def is_among(host: str, pattern: str) -> bool:
 
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
-    """Return the minor numbers in the order in which Slurm counts GPUs: the order of the device
-    files in gres.conf, or ascending order if Slurm detects the GPUs. Raise Absent if gres.conf
-    lists parts of GPUs, specifies a count without files, or includes another file."""
+    """Return the minor numbers in Slurm's order of GPUs: the order of the device files in
+    gres.conf, or ascending order if gres.conf lists no files. Raise Absent if gres.conf lists parts
+    of GPUs, specifies a count without files, or includes another file."""
     found: list[int] = []
     for line in gres.replace("\\\n", " ").splitlines():
         words = (word.partition("=") for word in line.partition("#")[0].split())
@@ -226,11 +226,11 @@ def _places(gres: str) -> list[int]:
 
 
 SHARED_GRES = {"gpu", "shard", "mps"}
-"""Names that Slurm uses for GPUs and for shares of GPUs."""
+"""Slurm's names for GPUs and for shares of GPUs."""
 
 
 def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
-    """Return the containers that have a GPU, a MIG device, or a share of a GPU allocated."""
+    """Return the containers to which a GPU, a MIG device, or a share of a GPU is allocated."""
     found, hidden = [], None
     for namespace, pod, container, given in pods:
         gpus = set()
@@ -247,8 +247,8 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
-    """Return the labels of a process's job, completed with the scheduler's labels. The kubelet does
-    not report pod UIDs, so a pod is named only if no other pod uses the GPU."""
+    """Return the labels of a process's job, and add the labels that only the scheduler knows. The
+    kubelet does not report pod UIDs, so a pod is named only if no other pod uses the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]
         names = [one[-3:] for one in alike]  # namespace, pod, container

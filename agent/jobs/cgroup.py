@@ -1,7 +1,7 @@
 """Counters of a job's cgroup (version 2): stall times of its tasks by resource, and I/O bytes.
 
-The counters of a job's cgroup are preferred to counters of the host, so that a job is not blamed
-for the load that other jobs cause.
+The agent prefers the counters of a job's cgroup to the counters of the host, so that a job is not
+blamed for the load of other jobs.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ CGROUPS = "/sys/fs/cgroup"
 
 
 class CgroupTotals(NamedTuple):
-    """Counters of a cgroup. Counters that the cgroup does not provide are missing or None.
+    """Counters of a cgroup. If the cgroup lacks a counter, its value is missing or None.
 
     `stalled` contains the seconds for which any task waited, by resource. `read` and `written` are
     bytes that passed through the block layer.
@@ -48,7 +48,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
 
 
 def received(files: FileTree, pid: int) -> float | None:
-    """Return the bytes received on all interfaces in the network namespace of a process."""
+    """Return the bytes received on all interfaces of a process's network namespace, or None."""
     numbers = []
     for line in text_or_nothing(files, f"/proc/{pid}/net/dev").splitlines():
         name, colon, rest = line.partition(":")
@@ -59,9 +59,9 @@ def received(files: FileTree, pid: int) -> float | None:
 
 
 def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
-    """Return the bytes read and written, from lines such as `8:0 rbytes=1 wbytes=2` for each
-    device. Arrays and mapped devices count the bytes of their disks again, so bytes are summed for
-    each level (md, dm, and others), and the largest sum is returned."""
+    """Return the bytes read and written. The kernel provides a line such as `8:0 rbytes=1 wbytes=2`
+    for each device. Arrays and mapped devices count the bytes of their disks again, so the bytes of
+    each kind of device (md, dm, and others) are summed, and the largest sum is returned."""
     levels: dict[str, list[tuple[float, float]]] = {}
     kinds = map(str.split, text_or_nothing(files, "/proc/devices").splitlines())
     virtual = ["9", *(words[0] for words in kinds if "device-mapper" in words)]  # 9: md

@@ -55,8 +55,8 @@ class JobGroup:
 
 
 def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) -> list[JobGroup]:
-    """Return the processes grouped by job, in order of the first GPU. `lock_step` contains sets of
-    GPUs that run in lockstep, and groups processes for which there is no other evidence."""
+    """Group processes into jobs, sorted by the first GPU. `lock_step` contains sets of GPUs that
+    run in lockstep. Processes of one owner on such GPUs belong to one job."""
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)
@@ -85,12 +85,12 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 
 COMPARED = 120.0
-"""Seconds of traffic to compare. In this time, reads 10 ms apart cause a third of EQUAL."""
+"""Seconds of traffic to compare. Reads that are 10 ms apart then differ by a third of EQUAL."""
 
 EQUAL = 3e-4
-"""Maximum relative difference between the bytes sent by GPUs in lockstep. Readings in a tick may be
-10 ms apart, which is about 1e-4 of two minutes. This value was chosen, not measured, because
-counters of real ranks have not been compared over minutes."""
+"""Maximum relative difference between the bytes that two GPUs in lockstep send. The readings of a
+tick may be 10 ms apart, which is about 1e-4 of two minutes. This value was chosen, not measured,
+because counters of real ranks have not been compared over minutes."""
 
 
 class SentBytes(NamedTuple):

@@ -20,7 +20,7 @@ CGROUP = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _TABLE["c
 CONTAINERS = {name: re.compile(path, re.MULTILINE) for name, path in _TABLE["container"].items()}
 
 CHOSEN = {"apptainer", "lxc"}
-"""Runtimes whose container names are PIDs or chosen by users, so they may be equal to a Slurm job
+"""Runtimes whose container names are PIDs or chosen by users. Such a name may equal a Slurm job
 ID."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
@@ -38,7 +38,7 @@ class Ancestor(NamedTuple):
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """Return the number of hosts of a job from the environment of a process, or None if unknown."""
+    """Return the number of hosts of a job, from a process's environment. None means unknown."""
     for name, part in _TABLE["hosts_of_job"].items():
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
@@ -47,16 +47,16 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
-    """Return the rank of a process in its job from its environment, or None if unknown."""
+    """Return the rank of a process in its job, from its environment. None means unknown."""
     known = (whole(environment.get(name, ""), 9) for name in _TABLE["rank"])
     return next((number for number in known if number is not None), None)
 
 
 class JobOrigin(NamedTuple):
     """Origin of a GPU process: the process and its ancestors, the name of the process group leader
-    (empty if it has exited), the content of /proc/PID/cgroup, the environment variables in `SHOWN`
-    that can be read, the command line of its conmon ancestor (because a rootless container may not
-    have a cgroup of its own), and the user namespace (empty if hidden)."""
+    (empty if the leader has exited), the content of /proc/PID/cgroup, the readable environment
+    variables that are in `SHOWN`, the command line of its conmon ancestor (a rootless container may
+    have no cgroup of its own), and the user namespace (empty if hidden)."""
 
     line: tuple[Ancestor, ...]
     leader: str
@@ -87,16 +87,16 @@ class JobLabels(NamedTuple):
 
 
 def is_host(name: str) -> bool:
-    """Return whether a program starts unrelated jobs."""
+    """Return whether a program, such as a shell or a service, starts unrelated jobs."""
     return name in HOSTS or name.startswith(HOST_PREFIXES)
 
 
 def root(line: Sequence[Ancestor]) -> Ancestor:
     """Return the topmost process that belongs to the same job as the first process in `line`.
 
-    The search goes up to the topmost rank launcher, passing shells, and from there up to the last
-    process below a program that starts unrelated jobs or below another user's process, because
-    either may be a service that starts jobs for many users.
+    The search begins at the topmost rank launcher (or else at the first process), and ends below a
+    program that starts unrelated jobs or below another user's process. Either may be a service that
+    starts jobs for many users.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:
@@ -108,7 +108,7 @@ def root(line: Sequence[Ancestor]) -> Ancestor:
 
 
 def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
-    """Yield the positions of rank launchers below the first host program that is not a shell."""
+    """Yield the positions of rank launchers, up to a program such as a service (not a shell)."""
     for place, ancestor in enumerate(line):
         if is_host(ancestor.name) and ancestor.name not in SHELLS:
             return
@@ -117,8 +117,8 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Return the owner of a process: its user with either the Slurm job, or the user namespace and
-    the container or pod. The owner is empty if the user is unknown. Processes with different owners
+    """Return the owner of a process: its UID and the Slurm job, or its UID, user namespace, and
+    container or pod. The owner is empty if the UID is unknown. Processes with different owners
     never belong to the same job."""
     if origin.uid is None:
         return ""
@@ -131,9 +131,9 @@ def owner(origin: JobOrigin) -> str:
 
 
 def group_keys(origin: JobOrigin) -> frozenset[str]:
-    """Return the keys that a process shares with the other processes of its job and owner: the
-    Slurm job, or else the root process and, for scripts that start ranks in the background, the
-    process group."""
+    """Return the keys that a process shares with the other processes of its job. The key is the
+    Slurm job, if any. Otherwise the keys are the root process and the process group, because a
+    script may start ranks in the background."""
     kind, number = _runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
@@ -146,8 +146,8 @@ def group_keys(origin: JobOrigin) -> frozenset[str]:
 
 
 def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
-    """Return a key for each PID. The keys are equal for processes that are connected by shared
-    keys, either directly or through other processes."""
+    """Return a key for each PID. Two processes have the same key if they share one of the given
+    keys, directly or through other processes."""
     above: dict[str, str] = {}
 
     def first(key: str) -> str:
@@ -162,8 +162,8 @@ def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
 
 
 def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
-    """Return the runtime of a process with the given cgroup and user, and the runtime's job ID or
-    name. If no runtime is recognized, return `process` and an empty string."""
+    """Return the runtime (such as `slurm` or `docker`) of a process with the given cgroup and UID,
+    and the runtime's job ID or name. If the runtime is unknown, return `process` and no name."""
     job = CGROUP["slurm"].search(cgroup)
     if job and (job[1] is None or int(job[1]) == uid):
         return "slurm", job[2] or job[3]
@@ -178,8 +178,8 @@ def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
 
 
 def _runtime(origin: JobOrigin) -> tuple[str, str]:
-    """Return the runtime and job in the same way as `runtime`. If the cgroup contains neither,
-    return the container in the command line of conmon."""
+    """Return the result of `runtime`. If the cgroup names no runtime, return the container in the
+    command line of conmon."""
     found = runtime(origin.cgroup, origin.uid)
     named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
     if found[0] == "process" and CONTAINER_ID.fullmatch(named):
@@ -189,8 +189,8 @@ def _runtime(origin: JobOrigin) -> tuple[str, str]:
 
 def called(origin: JobOrigin) -> tuple[str, str]:
     """Return the runtime of a process, and the runtime's job ID. Only the cgroup determines the job
-    ID, because any user can set SLURM_JOB_ID. Apptainer without a cgroup is recognized by the image
-    name in the environment."""
+    ID, because any user can set SLURM_JOB_ID. Apptainer without a cgroup of its own is recognized
+    by the image name in the environment."""
     kind, number = _runtime(origin)
     if kind == "process":
         return "apptainer" if _image(origin.environment) else kind, ""
@@ -200,8 +200,8 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
-    """Return the job labels of a process, excluding the user. `title` is the job ID if there is no
-    other job ID. Account and pod names come only from schedulers, because any user can set
+    """Return the job labels of a process, without the user. If the runtime has no job ID, `title`
+    is the job ID. Account and pod names come only from schedulers, because any user can set
     SLURM_JOB_ACCOUNT or POD_NAME."""
     kind, number = called(origin)
     if kind == "kubernetes":
@@ -213,7 +213,7 @@ def job_labels(origin: JobOrigin, title: str) -> JobLabels:
 
 
 def _image(environment: Mapping[str, str]) -> str:
-    """Return the name of the Apptainer image."""
+    """Return the name of the Apptainer image, or an empty string."""
     return environment.get("APPTAINER_NAME") or environment.get("SINGULARITY_NAME") or ""
 
 
@@ -240,5 +240,5 @@ def program(command: Iterable[str]) -> str:
 
 
 def printable(name: str) -> str:
-    """Return a name that is safe as a label value: shortened and without control characters."""
+    """Return a name as a safe label value: shortened, and without control characters."""
     return encodable(name)[:LONGEST_NAME]

@@ -12,9 +12,9 @@ from agent.model import BUSY, GAINED_BY, LOST_STATES, Cause, GpuKey, Pair, Reaso
 
 
 class Goodput(NamedTuple):
-    """Goodput of jobs: GPU-seconds allotted, GPU-seconds at work, and GPU-seconds that the same
-    work would take at the tensor core peak (None if not readable). `measured` is the part of the
-    work for which the last value is known, or None for all of the work."""
+    """Goodput of jobs: the allotted GPU-seconds, the GPU-seconds at work, and the GPU-seconds that
+    the same work would take at the tensor core peak (None if unknown). `measured` is the part of
+    the work for which the tensor value is known, or None if it is known for all of the work."""
 
     given: float
     worked: float
@@ -23,12 +23,12 @@ class Goodput(NamedTuple):
 
     @property
     def at_work(self) -> float | None:
-        """Share (0-1) of the allotted time spent at work, or None if no time was allotted."""
+        """Work as a share (0-1) of the allotted time, or None if no time was allotted."""
         return self.worked / self.given if self.given > 0 else None
 
     @property
     def of_peak(self) -> float | None:
-        """Tensor throughput of busy time as a ratio (0-1) of the peak, an upper bound of MFU."""
+        """Ratio (0-1) of the tensor throughput during work to the peak: an upper bound of MFU."""
         work = self.work_measured
         return min(1.0, (self.tensor or 0.0) / work) if work > 0 else None
 
@@ -47,8 +47,8 @@ class Goodput(NamedTuple):
 
 
 def amount(value: float) -> str:
-    """Return GPU-hours or kWh with two decimal places, or as a whole number from 1,000 on. A value
-    above 0 is never returned as 0."""
+    """Return GPU-hours or kWh as text: with two decimal places, or as a whole number from 1,000 on.
+    A value above 0 is never shown as 0."""
     return "< 0.01" if 0 < value < 0.01 else f"{value:,.{0 if value >= 1000 else 2}f}"
 
 
@@ -58,7 +58,7 @@ def percent(share: float) -> str:
 
 
 class GroupedBy(StrEnum):
-    """Evidence that processes belong to the same job."""
+    """The evidence that the processes of a job belong together."""
 
     SLURM = "slurm"
     ANCESTOR = "ancestor"  # or the same process group
@@ -67,7 +67,7 @@ class GroupedBy(StrEnum):
 
 
 class Slowdown(NamedTuple):
-    """Slowdown of a job since its first hour. `step` and `reference` are step times in seconds."""
+    """Slowdown of a job: its step time now, and in its first hour (`reference`), in seconds."""
 
     step: float
     reference: float
@@ -76,19 +76,19 @@ class Slowdown(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Relative increase of the step time compared with the reference."""
+        """Relative increase of the step time above the reference."""
         return self.step / self.reference - 1
 
 
 class CulpritState(StrEnum):
-    """State of a process for which a job waits, according to /proc."""
+    """State of a process that a job waits for, according to /proc."""
 
     STOPPED = "stopped"  # by a signal or debugger
     ASLEEP = "asleep"  # while the other processes spin
 
 
 class Culprit(NamedTuple):
-    """A process for which the other processes wait. `rank` is None if it is unknown."""
+    """A process that the other processes of a hung job wait for. `rank` is None if unknown."""
 
     rank: int | None
     pid: int
@@ -98,8 +98,8 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Hang of a job in which all its GPUs wait. `since` is the time at which the last GPU began to
-    wait, and `seconds` is the number of seconds since then on the agent's clock."""
+    """A hang: all GPUs of a job wait. `since` is the time at which the last GPU began to wait, and
+    `seconds` is the number of seconds since then on the agent's clock."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()
@@ -107,8 +107,8 @@ class Hang:
 
 
 class Saving(NamedTuple):
-    """The saving from removing a cause: `lost` GPU-seconds and `saved` seconds of job time. `then`
-    is the next bottleneck (on the GPU that would be slowest), or None if all were equally fast."""
+    """The estimated saving if a cause were removed: `lost` GPU-seconds, and `saved` seconds of job
+    time. `then` is the next bottleneck, on the slowest GPU (None if all would be equally fast)."""
 
     pair: Pair
     lost: float
@@ -125,15 +125,15 @@ class Receipt:
     `name` and `labels`, except for the runtime, are empty unless `job.info` is enabled. `seconds`
     contains GPU-seconds by state and cause, and `unobserved` is the GPU-seconds without a known
     state. A shared GPU counts in proportion to the job's share; if the share is unknown, the
-    seconds of the whole GPU count only in `undivided`. `held` is the current number of GPUs, in
-    which shared GPUs count in proportion. `missing` is the part of `unobserved` on lost GPUs.
-    `steps` is the number of steps since a rhythm was first detected, and `mean_rate` is in steps
-    per second, or None without a rhythm. `tensor` is the number of GPU-seconds that the work would
-    take at the tensor core peak. `joules` is the increase of the energy counter in the observed
-    seconds, or None without a counter; `joules_by` contains the increase by state and cause. `cost`
-    is in the currency of `cost.gpu_hour`, or None without a price. `lasted` is the time since the
-    newest process arrived, and `watched` is the time observed by the agent; both are in seconds on
-    the agent's clock.
+    seconds of the whole GPU count only in `undivided`. `held` is the current number of GPUs; a
+    shared GPU counts in proportion. `missing` is the part of `unobserved` on lost GPUs. `steps` is
+    the number of steps since a rhythm was first detected, and `mean_rate` is in steps per second,
+    or None without a rhythm. `tensor` is the number of GPU-seconds that the work would take at the
+    tensor core peak. `joules` is the increase of the energy counter in the observed seconds, or
+    None without a counter; `joules_by` contains the increase by state and cause. `cost` is in the
+    currency of `cost.gpu_hour`, or None without a price. `lasted` is the time since the newest
+    process started, and `watched` is the time since the agent first saw the job; both are in
+    seconds on the agent's clock.
     """
 
     id: str
@@ -160,12 +160,12 @@ class Receipt:
 
     @property
     def goodput(self) -> Goodput:
-        """Goodput of the job, based on its GPU-seconds."""
+        """Goodput of the job."""
         return Goodput(self.gpu_seconds, self.seconds.get(BUSY, 0.0), self.tensor)
 
     @property
     def lost(self) -> float:
-        """Lost GPU-seconds: those of the states that count as lost, and of lost GPUs."""
+        """Lost GPU-seconds: the time in states that count as lost, and the time of lost GPUs."""
         return time_in(self.seconds, *LOST_STATES) + self.missing
 
     @property
@@ -182,7 +182,7 @@ class Job:
     the reason. `never_waits` is the GPU that the other GPUs wait for. `shares` contains the job's
     share of each GPU that it shares with other jobs, or None if unknown. `rates` contains steps per
     second in intervals of ten seconds, oldest first. `lost` contains GPUs that no longer respond.
-    `at_rest` means that no GPU of the job works, and none waits.
+    `at_rest` is true if all GPUs of the job are held or all are idle.
     """
 
     receipt: Receipt
@@ -202,7 +202,7 @@ class Job:
 
 
 class WatchedJobs(NamedTuple):
-    """All jobs: running jobs in order of their first GPU, and ended jobs, most recent first."""
+    """All jobs: the running jobs by their first GPU, and the ended jobs, most recent first."""
 
     running: tuple[Job, ...] = ()
     ended: tuple[Receipt, ...] = ()
@@ -210,15 +210,15 @@ class WatchedJobs(NamedTuple):
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
-"""Minimum share of GPU-seconds for a cause to be listed. This value was chosen, not measured."""
+"""A cause with a smaller share of GPU-seconds is not listed. The value is chosen, not measured."""
 
 Seconds = Mapping[Pair, float]
 
 
 def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
-    """Return the time lost to each cause and the saving if it were removed, largest saving first.
-    The slowest GPU sets the pace, so removing a cause saves only the time by which this GPU becomes
-    faster, until another GPU is the slowest."""
+    """Return the time lost to each cause, and the saving if the cause were removed, largest saving
+    first. The slowest GPU sets the pace, so removing a cause only saves time until another GPU is
+    the slowest."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
         return ()

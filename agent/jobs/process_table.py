@@ -1,4 +1,4 @@
-"""The process table: every process on a GPU, read once, with its job and start time."""
+"""The process table: the job and start time of every process on a GPU, read once per process."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ class TrackedProcess:
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """Lookup of the environment and command lines that name the job of a process. It may block."""
+    """A lookup of the environment and command lines that name the job of a process."""
 
     files: FileTree
     origin: identity.JobOrigin  # without the parts that `run` reads
@@ -46,7 +46,7 @@ class LookUp:
     begun: Future[None] | None = None
 
     def run(self) -> None:
-        """Read the inputs. This method runs on a separate thread, because reading may block."""
+        """Read the files. This method runs on a separate thread, because a read may block."""
         line = self.origin.line
         found = processes.environment(self.files, line[0].pid, identity.SHOWN)
         conmon = next((a.pid for a in line if a.name == "conmon"), None)
@@ -59,7 +59,7 @@ class LookUp:
 
 
 class ProcessTable:
-    """The processes on the GPUs, and the reason for each process that is not visible."""
+    """The processes on the GPUs. If a process is not visible, the table contains the reason."""
 
     def __init__(
         self, files: FileTree, now: Callable[[], float], named: Callable[[], bool], spawn: Spawn
@@ -75,10 +75,10 @@ class ProcessTable:
         self._keys: dict[int, str] = {}
 
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
-        """Update the table for the processes now on the GPUs: add new processes, and drop others.
+        """Update the table: add new processes on the GPUs, and drop processes that have left.
 
-        A new process on a known GPU arrives now. If the GPU is seen for the first time, the process
-        arrived when it started.
+        A new process on a known GPU arrived now. On a GPU that is seen for the first time, its
+        arrival time is its start time.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()
@@ -99,7 +99,7 @@ class ProcessTable:
             self._keys = identity.keys({pid: member.group_keys for pid, member in self._members()})
 
     def member(self, pid: int) -> TrackedProcess | None:
-        """Return a known process, or None if it is hidden or its lookup has not finished."""
+        """Return a process, or None if it is hidden or its lookup has not finished."""
         found = self._met.get(pid)
         return found if isinstance(found, TrackedProcess) and found.job else None
 
@@ -112,14 +112,14 @@ class ProcessTable:
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
-        """Return the number of seconds since the last process in `pids` arrived, or None if
+        """Return the number of seconds since the newest process in `pids` arrived, or None if it is
         unknown."""
         met = [self._met.get(pid) for pid in pids]
         arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
-        """Read a PID again at the next update if another process has reused it."""
+        """If another process has reused the PID, read it again at the next update."""
         met = self._met.get(pid)
         if isinstance(met, TrackedProcess) and met.started != started:
             del self._met[pid]
@@ -132,7 +132,7 @@ class ProcessTable:
                 yield pid, member
 
     def _look_up(self, pid: int) -> None:
-        """Queue a lookup in the memory of a process, to run on a separate thread."""
+        """Queue a lookup of the names of a process's job, for a separate thread."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
         cgroup = text_or_nothing(self._files, f"/proc/{pid}/cgroup")
@@ -177,7 +177,7 @@ class ProcessTable:
         return changed
 
     def _meet(self, pid: int, *, now: bool) -> TrackedProcess | Absent:
-        """Return a new process, or the reason why it is not visible."""
+        """Read a new process. Return the reason if it is not visible."""
         try:
             stat = processes.stat(self._files, pid)
             self._look_up(pid)
@@ -197,7 +197,7 @@ class ProcessTable:
         return Absent(Reason.DENIED, why)
 
     def _line(self, stat: processes.Stat) -> Iterator[identity.Ancestor]:
-        """Yield a process and those of its ancestors that are visible in /proc."""
+        """Yield a process and its ancestors, up to the first that /proc does not show."""
         for _ in range(MOST_ANCESTORS):
             uid = processes.uid(processes.status(self._files, stat.pid))
             yield identity.Ancestor(stat.pid, stat.name, stat.group, stat.started, uid)

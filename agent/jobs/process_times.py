@@ -2,8 +2,8 @@
 
 The launching threads of a process reported by NVML are its main thread and its backward-pass
 threads. These two kinds run in turn. All other threads, descendants, and short-lived children are
-workers. In an XLA (JAX) process, all threads launch kernels (dispatching threads): they sleep while
-the GPU works, and wake up to launch. The Linux kernel accumulates the time for which each thread
+workers. In an XLA (JAX) process, all threads are dispatching threads: they sleep while the GPU
+works, and wake up to launch a kernel. The Linux kernel accumulates the time for which each thread
 runs and waits for a core (`schedstat`, in nanoseconds), so no time between two reads is missed.
 Uninterruptible sleep is sampled once per read.
 """
@@ -22,21 +22,21 @@ from agent.model import Labels
 
 SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
 """Interval in seconds between searches for new threads of a process (listing 150 threads takes 1
-ms), and the shorter interval for new processes and for descendants of GPU processes (chosen)."""
+ms), and the interval for new processes and for descendants (chosen, not measured)."""
 
 ACTIVE = 2 / processes.TICKS_PER_SECOND
-"""Share of time above which a thread or process counts as active: two ticks of CPU time per second,
-because a single tick may be a rounding effect for a thread that wakes up occasionally."""
+"""Share of time above which a thread or process counts as active: two kernel ticks (10 ms) per
+second, because a thread that wakes up occasionally may be counted with a whole tick."""
 
 ENGINE = 8.0
-"""Ratio of a thread's running time to that of any other thread above which the thread counts as a
-server's engine, which launches kernels while the main thread serves clients. The ratio is chosen,
-not measured, to distinguish an engine from loaders, which all run for the same time."""
+"""A thread that runs this many times as long as any other thread counts as the engine of a server:
+it launches kernels while the main thread serves clients. The ratio is chosen, not measured, to
+distinguish an engine from loaders, which all run for the same time."""
 
 
 class Times(NamedTuple):
     """Thread time in seconds: running, waiting for a core, in uninterruptible sleep (D), running in
-    the kernel, and running there for newly allocated memory."""
+    the kernel, and running in the kernel to map new memory."""
 
     running: float = 0.0
     queued: float = 0.0
@@ -53,10 +53,10 @@ NONE = Times()
 
 
 class GpuTimes(NamedTuple):
-    """Times of a GPU's processes since the last read: launching threads (None if a main thread
-    cannot be read), dispatching threads, and workers. Also the number of active workers, the active
-    share (0-1) of the busiest worker, whether /proc hides any workers, and the number of processes
-    with pinned memory."""
+    """Times of a GPU's processes since the last read: of launching threads (None if a main thread
+    cannot be read), dispatching threads, and workers. Also the number of active workers, the share
+    of time (0-1) for which the busiest worker is active, whether /proc hides any workers, and the
+    number of processes with pinned memory."""
 
     launching: Times | None
     dispatching: Times
@@ -69,7 +69,7 @@ class GpuTimes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """A thread, or all threads of a process. `grown` is the increase in the last reading."""
+    """Counters of a thread, or of all threads of a process. `grown` is their last increase."""
 
     grown: Times = NONE
     counted: Times = NONE
@@ -90,7 +90,7 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """A listing of the threads of a process. Thousands of threads require several reads."""
+    """A search for the threads of a process. If there are thousands, it takes several reads."""
 
     elapsed: float  # s since the previous listing
     names: list[str]  # IDs of threads still to be read
@@ -116,8 +116,8 @@ class _Listing:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process. `whole` counts all threads. Threads in `launching` and `followed` are also read
-    one by one."""
+    """A process. `whole` contains the counters of all threads together. The threads in `launching`
+    and `followed` are also read one by one."""
 
     started: float
     parent: int
@@ -146,8 +146,8 @@ class _Process:
     due: float = 0.0  # s of known children that have ended; the kernel adds this time to `ended`
 
     def children(self, ended: float) -> float:
-        """Return the CPU seconds of ended children that were never read, with a delay of one
-        reading, because it is known only then which children have ended."""
+        """Return the CPU seconds of ended children that were never read. The result is one reading
+        late, because only the next reading shows which children have ended."""
         known = min(self.grown, self.due)
         self.due -= known
         found = self.grown - known
@@ -158,9 +158,9 @@ class _Process:
     def choose_engine(
         self, active: list[tuple[float, int]], launched: float, elapsed: float
     ) -> None:
-        """Choose the longest-running thread as the engine if it ran much longer than all others.
-        `active` contains seconds and threads, longest first. `launched` is the launching time in
-        the last `elapsed` seconds. There is no engine while launching threads run as well."""
+        """Choose the thread that ran longest as the engine if it ran much longer than all others.
+        `active` contains seconds and thread IDs, longest first. `launched` is the running time of
+        the launching threads in the last `elapsed` seconds. If they run too, there is no engine."""
         ran = next((ran for ran, tid in active if tid == self.engine), 0.0)
         if ran and ENGINE * launched > ran:
             self.launching.pop(self.engine, None)
@@ -179,7 +179,7 @@ class _Process:
 
 
 class ProcessTimes:
-    """Reads the run times of GPU processes, each once per cycle, even if it uses several GPUs."""
+    """Reads the times of GPU processes. A process on several GPUs is read once per cycle."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -195,7 +195,7 @@ class ProcessTimes:
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> GpuTimes | None:
         """Return the times of a GPU's processes at `at` (s), or None if all have exited. `foreign`
-        contains the processes of all GPUs, because a rank may be the parent of another rank."""
+        contains the PIDs on all GPUs: a rank is not a worker of another rank that started it."""
         own = [one for pid in pids if (one := self._read(pid, at, launches=True))]
         below = self._descendants(gpu, pids, foreign, at)
         every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
@@ -215,7 +215,7 @@ class ProcessTimes:
         return GpuTimes(seen, dispatching, working, workers, min(1.0, busiest), hidden, pinning)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
-        """Drop processes that were not read at time `at`, and GPUs that are no longer present."""
+        """Drop processes that were not read at time `at`, and GPUs that are not in `gpus`."""
         for pid in [p for p, one in self._known.items() if one.whole.at != at]:
             self._end(pid)
         for gpu in self._below.keys() - set(gpus):
@@ -228,15 +228,15 @@ class ProcessTimes:
         return None if known is None else known.started
 
     def is_stopped(self, pid: int) -> bool:
-        """Return whether a process is stopped by a signal or a debugger."""
+        """Return whether a signal or a debugger has stopped a process."""
         known = self._known.get(pid)
         return known is not None and known.state in ("T", "t")
 
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
-        """Return the descendants of a GPU's processes. Searches for descendants are infrequent, and
-        take place at different times for each GPU."""
+        """Return the descendants of a GPU's processes. They are searched every 2 s (SEARCH_FIRST),
+        at a different time for each GPU."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
@@ -323,8 +323,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """Read a thread, or return None if it has exited or cannot be read. If `state` is None,
-        also read the state."""
+        """Read a thread and return the increase of its counters, or None if it has exited or cannot
+        be read. If `state` is None, also read the state."""
         try:
             if state is not None:
                 return thread.take(at, state, Times(*self._schedule(pid, tid)))
@@ -370,8 +370,8 @@ class ProcessTimes:
         return _Listing(elapsed, names, seconds)
 
     def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
-        """Return the number of seconds for which a thread ran, and the number for which it waited
-        for a core. If the kernel lacks schedstat, return the CPU time in 10 ms ticks and 0. Raise
+        """Return the seconds for which a thread ran, and the seconds for which it waited for a
+        core. If the kernel lacks schedstat, return the CPU time in steps of 10 ms, and 0. Raise
         OSError if the thread's statistics cannot be read."""
         try:
             text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()
@@ -381,7 +381,7 @@ class ProcessTimes:
 
     def _asks_for_lock(self, pid: int, process: _Process, elapsed: float) -> bool:
         """Return whether the main thread mainly polled for the interpreter lock since the last
-        listing, based on its number of time slices."""
+        listing. Its number of time slices shows this."""
         before = process.woken
         with suppress(OSError, ValueError, IndexError):
             path = f"/proc/{pid}/task/{pid}/schedstat"
@@ -389,7 +389,7 @@ class ProcessTimes:
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _end(self, pid: int) -> None:
-        """Drop a process that has exited. The kernel adds the CPU time of a child to its parent."""
+        """Drop a process that has exited. The kernel adds its CPU time to that of its parent."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

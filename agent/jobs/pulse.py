@@ -1,10 +1,10 @@
 """The pulse of a GPU: the step time of its job, detected in power samples.
 
 The method is an autocorrelation of the latest 256 values: samples at intervals of 20 ms, and means
-of 2, 4, 8, and 16 samples. Therefore, a window contains two steps of 0.1 to 20 s. Windows overlap
-by half, and three of the last five must have the same period. Power alone cannot distinguish
-gradient accumulation over equal micro-batches, or loaders that deliver several batches at once;
-other code detects such loaders.
+of 2, 4, 8, and 16 samples. Therefore, a window contains at least two steps of 0.1 to 20 s. Windows
+overlap by half, and three of the last five must have the same period. Power alone does not show
+whether a period is a micro-batch of gradient accumulation, or several batches that loaders deliver
+at once; other code detects such loaders.
 """
 
 import struct
@@ -23,14 +23,14 @@ from agent.model import Reason
 def autocorrelation(
     values: Sequence[float], lags: int, flat: float = 0.0
 ) -> tuple[list[float], float]:
-    """Return the Pearson autocorrelation of `values` for each lag below `lags`, and the depth of
-    the values: their range divided by their mean.
+    """Return the Pearson autocorrelation of `values` for each lag below `lags`, and the depth: the
+    range of the values divided by their mean.
 
     The linear trend through the means of the two halves is removed first. If the depth of the
     values is below `flat`, all coefficients except the first are 0. The sums of products at all
-    lags are the digits of the product of two integers. The digits of the two integers are the
-    samples in forward and in reverse order (Kronecker substitution). This takes 0.1 ms for 256
-    samples; a loop over the lags takes 2 ms.
+    lags are computed as one product of two integers, whose digits are the samples in forward and in
+    reverse order (Kronecker substitution). This takes 0.1 ms for 256 samples; a loop over the lags
+    takes 2 ms.
     """
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
@@ -71,23 +71,23 @@ WINDOW = 256
 """Number of values per window. For the driver's 20 ms samples, a window covers 5.1 s."""
 
 SCALES = tuple(1 << number for number in range(5))
-"""Number of samples per value. The finest scale with a period determines the result."""
+"""Number of samples per value, for each scale. The finest scale with a period is used."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
-"""Number of windows to keep, number of windows that must agree, and relative tolerance. In
+"""Number of windows to keep, number of windows whose periods must agree, and relative tolerance. In
 recordings of labelled loads on 123 GPUs with steps of at least 0.1 s, 55 reported periods are
 correct and 7 are wrong. With 4 windows, two fewer are correct and two more are wrong; with a
 tolerance of 1 %, three fewer are correct and one more is wrong."""
 
 STRONG, WEAK = 0.6, 0.4
-"""Minimum autocorrelation at a period, for the mean of the agreeing windows (STRONG) and for each
+"""Minimum autocorrelation at a period: of the mean of the agreeing windows (STRONG) and of each
 window (WEAK). The period is the first peak whose height is at least STRONG times that of the
-highest peak, because later peaks are multiples. In the recordings, 0.5 results in three more wrong
-periods, and 0.7 in five fewer reported periods; without WEAK, pauses of 0.25 s every 7 s are
-mistaken for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
+highest peak, because later peaks are at multiples of the period. In the recordings, 0.5 results in
+three more wrong periods, and 0.7 in five fewer reported periods; without WEAK, pauses of 0.25 s
+every 7 s are mistaken for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
 
 SHORTEST = 5.0
-"""Minimum number of samples per step. With four, a step of 77 ms was measured with an error of 4 %,
+"""Minimum number of samples per step. With four, the step time of a 77 ms step has an error of 4 %,
 and three more periods in the recordings are wrong; with six, ten fewer are reported."""
 
 PURE = 0.955
@@ -101,7 +101,7 @@ H200, 0.06 to 0.11 on an H200 at the board power limit, and at least 0.18 for jo
 
 
 class PulseReading(NamedTuple):
-    """Step time of a GPU as of its latest sample, and the number of steps."""
+    """Step time of a GPU at its latest sample (None if unknown), and the number of steps."""
 
     step_seconds: float | None = None
     confidence: float = 0.0
@@ -111,11 +111,11 @@ class PulseReading(NamedTuple):
     steps: float = 0.0
     """Number of steps since the first sample, counted only while the step time was known."""
     lag: float = 0.0
-    """Seconds until a change of the period is detected, that is, until three windows are filled."""
+    """Seconds until a change of the period is detected: the time to fill three windows."""
 
 
 class Period(NamedTuple):
-    """Period in a window, in values or seconds, and the autocorrelation at that period."""
+    """The period in a window, in values or seconds, and the autocorrelation at it."""
 
     length: float
     strength: float
@@ -138,8 +138,8 @@ class Pulse:
         self._flat = False
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
-        """Record samples (seconds, watts) in order of time, ignoring samples that are already
-        known, and return the current result."""
+        """Add samples (seconds, watts) in order of time, and return the current result. Samples
+        that are already known are ignored."""
         before, stride = self._times[-1] if self._times else None, WINDOW // 2
         for at, watts in samples:
             newest = self._times[-1] if self._times else -float("inf")
@@ -164,8 +164,8 @@ class Pulse:
         return found._replace(steps=self._steps)
 
     def _examine_scales(self) -> None:
-        """Examine the scales with a full window, up to the first scale with a period. The windows
-        of all coarser scales are cleared."""
+        """Examine all scales with a full window, from the finest, up to the first with a period.
+        Clear the windows of all coarser scales."""
         decided = False
         for scale, windows in self._windows.items():
             if decided:
@@ -212,7 +212,7 @@ class Pulse:
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:
-    """Return the period on which most windows agree, or None if too few agree."""
+    """Return the period that most windows agree on, or None if too few agree."""
     best: list[Period] = []
     for one in windows:
         like = (other for other in windows if other.resolved == one.resolved)
@@ -252,8 +252,8 @@ def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
 
 
 def _period(r: Sequence[float], held: int) -> Period | None:
-    """Return the period, in lags, in an autocorrelation whose values are each repeated `held`
-    times. Return None if there is no period."""
+    """Return the period (in lags) that an autocorrelation shows, or None. `held` is how often the
+    driver repeats each value."""
     longest = len(r) - 2
     peaks = [*_peaks(r, range(2, longest // 2 + 1))]
     highest = max((height for _, height in peaks), default=0.0)

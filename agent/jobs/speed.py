@@ -1,4 +1,4 @@
-"""Speed of a job: steps per second over its lifetime and in its first hour. Performs no I/O."""
+"""Speed of a job: steps per second since its first step, and in its first hour. Performs no I/O."""
 
 from collections import deque
 from statistics import median
@@ -6,7 +6,7 @@ from statistics import median
 from agent.bounds import HOUR, RATES_KEPT
 
 BIN = 10.0
-"""Seconds per value of the history, equal to the window of a verdict."""
+"""Seconds per value of the history. It is also the window of a verdict."""
 
 LEAST_BINS = 6
 """Minimum number of values needed for the speed of the first hour."""
@@ -21,7 +21,7 @@ class JobSpeed:
 
     def __init__(self, now: float) -> None:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
-        """Steps per second in each interval of ten seconds, oldest first. None without a rhythm."""
+        """Steps per second in each interval of ten seconds, oldest first, or None if unknown."""
         self._end = now + BIN
         self._seen = self._steps = 0.0  # s with a rhythm, and number of steps, in this bin
         self._all_seen = self._all_steps = self._all = 0.0
@@ -30,15 +30,15 @@ class JobSpeed:
 
     @property
     def mean(self) -> float | None:
-        """Steps per second since a rhythm was first detected, or None if there was no rhythm for so
-        long that pauses may hide a slower speed."""
+        """Mean steps per second since the first known step time. None if the step time was unknown
+        for so long that the mean may be wrong."""
         known = self._all_seen and self._all_seen >= (1 - SLOWER) * self._all
         return self._all_steps / self._all_seen if known else None
 
     @property
     def reference(self) -> float | None:
-        """Median step time in seconds over the first hour with a rhythm, or None during the first
-        minute of that hour."""
+        """Median step time in seconds in the hour after the first known step time, or None in the
+        first minute of that hour."""
         known = len(self._first_hour) >= LEAST_BINS
         return 1 / median(self._first_hour) if known else None
 
