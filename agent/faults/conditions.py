@@ -1,10 +1,10 @@
-"""Conditions: the subset of PromQL that the agent also evaluates, on its own samples and windows.
-Rules contain the text of a condition unchanged. The agent parses each condition once.
+"""Conditions of faults, in the subset of PromQL that the agent can evaluate on its own samples and
+windows. An alerting rule contains the same text. The agent parses each condition once.
 
-The agent monitors a single machine, so its rows have no target labels, and a join on target labels
-alone matches all rows. `increase` and `changes` are sums from `windows.py`. `last_over_time` and
-`max_over_time` are 1 for a series that was above 0 within the window. In a comparison, the number
-must be on the right.
+The agent monitors a single machine, so its series have no target labels (`instance` and `job`), and
+a join on target labels alone matches all series. `increase` and `changes` are sums from
+`windows.py`. `last_over_time` and `max_over_time` are 1 for a series that was above 0 within the
+window. In a comparison, the number must be on the right.
 """
 
 import math
@@ -20,7 +20,7 @@ from agent.faults.promql import seconds
 from agent.faults.windows import Ask, Counted, FaultSamples
 
 Row = frozenset[tuple[str, str]]
-"""The labels of a series, excluding target labels."""
+"""A row of a result: the labels of a series, without target labels."""
 
 Vector = Mapping[Row, float]
 
@@ -31,7 +31,7 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """An expression over series, and the inputs that it requires."""
+    """A parsed expression, and the metrics that it needs."""
 
     rows: Callable[[FaultSamples], Vector]
     asks: frozenset[Ask] = frozenset()
@@ -39,7 +39,7 @@ class Condition:
 
 
 Records = Callable[[str], Condition | None]
-"""Function that returns the condition of a recording rule, by name."""
+"""A function that returns the condition of the recording rule with a given name, or None."""
 
 
 def condition(text: str, records: Records = lambda _: None) -> Condition:
@@ -54,8 +54,8 @@ def condition(text: str, records: Records = lambda _: None) -> Condition:
 
 
 class _Match(NamedTuple):
-    """The labels by which rows of two operands are matched: the labels in `on`, or all labels
-    except those in `ignoring`. The labels in `copied` come from the right operand."""
+    """The labels that must be equal for rows of two operands to match: the labels in `on`, or all
+    except those in `ignoring`. The result has the labels in `copied` from the right operand."""
 
     on: tuple[str, ...] | None = None
     ignoring: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
     "/": lambda value, whole: value / whole if whole else None,
     "^": operator.pow,
 }
-"""Binary operations; rows without a result are dropped."""
+"""Binary operators. If the result is None, the row is dropped."""
 
 WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
 BINDING = {
@@ -120,7 +120,7 @@ OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
     "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
     "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
 }
-"""The kind of sum that a function needs, and its result for a sum and a window in seconds."""
+"""By PromQL function: the kind of sum it needs, and its result for a sum and a window (s)."""
 
 TOKEN = re.compile(
     r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'
@@ -128,25 +128,25 @@ TOKEN = re.compile(
 
 
 class _Parser:
-    """A recursive descent parser with a method for each kind of expression."""
+    """A recursive descent parser. Each kind of expression has a method."""
 
     def __init__(self, text: str, records: Records) -> None:
         self.tokens = TOKEN.findall(text)
         self.records = records
 
     def take(self, wanted: str | None = None) -> str:
-        """Take the next token. Raise ConditionError if it is not `wanted`."""
+        """Remove and return the next token. Raise ConditionError if it is not `wanted`."""
         found: str = self.tokens.pop(0) if self.tokens else ""
         if wanted is not None and found != wanted:
             raise ConditionError(f"{found or 'the end'!r} in the place of {wanted or 'the end'!r}")
         return found
 
     def taken(self, *wanted: str) -> str:
-        """Take the next token if it is in `wanted`. Otherwise, return an empty string."""
+        """Remove and return the next token if it is in `wanted`, or else return an empty string."""
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
 
     def names(self) -> tuple[str, ...]:
-        """Return the labels in a parenthesised list."""
+        """Parse a parenthesised list of labels."""
         found: list[str] = []
         self.take("(")
         while not self.taken(")"):
@@ -222,7 +222,7 @@ class _Parser:
         return self.take()
 
     def selector(self, name: str, function: str = "") -> Condition:
-        """Parse a selector of a metric or recording rule. A `function` requires a range."""
+        """Parse a selector of a metric or recording rule. It has a range if `function` is set."""
         matchers = []
         if self.taken("{"):
             while not self.taken("}"):
@@ -241,7 +241,7 @@ class _Parser:
 def _series(
     name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
 ) -> Condition:
-    """Return a condition for the matching series of a metric. Rows are built once per pass."""
+    """Return a condition for the matching series of a metric. Its rows are cached in a check."""
     metric, labels = METRICS[name], METRICS[name].labels
     for label, *_ in matchers:
         if label not in labels:
@@ -272,7 +272,7 @@ def _constant(number: float) -> Condition:
 
 @cache
 def matching(how: str, word: str) -> Callable[[str], bool]:
-    """Return a function that checks a label value in the same way as a Prometheus matcher."""
+    """Return a function that checks a label value as the Prometheus matcher `how` does."""
     if how in ("=", "!="):
         return lambda value: (value == word) is (how == "=")
     pattern = re.compile(word)
@@ -280,7 +280,7 @@ def matching(how: str, word: str) -> Callable[[str], bool]:
 
 
 def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
-    """Return a condition for the rows of a recording rule that match the labels. The recording rule
+    """Return a condition for the rows of a recording rule that match `wanted`. The recording rule
     is evaluated again only if its inputs may have changed."""
 
     def rows(samples: FaultSamples) -> Vector:
@@ -315,7 +315,7 @@ def _of_two(
     right: Condition,
     match: _Match = _Match(),  # noqa: B008  # it is immutable
 ) -> Condition:
-    """Apply an operation to pairs of matching rows, or to each row and a number."""
+    """Return a condition that applies an operator to matching rows, or to rows and a number."""
     first, second = left.number, right.number
 
     def rows(samples: FaultSamples) -> Vector:
@@ -339,7 +339,7 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Set `label` to `word` (with $1 as the first group) in rows whose `source` label matches."""
+    """Return `label_replace`: if label `source` matches, `label` is `word`, with $1 replaced."""
     whole = re.compile(pattern)
 
     def rows(samples: FaultSamples) -> Vector:

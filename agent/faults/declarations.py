@@ -1,10 +1,10 @@
 """Reads the declarations of faults and recording rules from the files in `subjects/`.
 
-`${name}` in a string stands for a threshold, or for a definition in the file or in `shared.toml`;
+`${name}` in a string is replaced with a threshold, or a definition in the file or in `shared.toml`;
 in sentences, durations and shares are written in words. `${name+30}` adds 30 seconds to a duration,
 `${name*2}` multiplies it by 2, and `${name.seconds*0.5}` is half of the duration as a number of
-seconds. `${name?yes:no}` selects `yes` if the number is above 0, and `no` otherwise. In a list, the
-name of another list stands for its items. `each` repeats a table or a block of tables for each row.
+seconds. `${name?yes:no}` is `yes` if the number is above 0, and otherwise `no`. In a list, the name
+of another list is replaced with its items. `each` repeats a table or a block of tables per row.
 """
 
 import re
@@ -28,7 +28,7 @@ from agent.model import WHAT_LOST
 
 MARK = re.compile(r"\$\{(\w+)(\.seconds)?(?:([-+*])([\d.]+))?(?:\?([^:}]*):([^}]*))?\}")
 SPOKEN = frozenset({"sentence", "summary", "do"})
-"""Keys whose values are shown to people."""
+"""Keys whose values are sentences for people."""
 
 GIVEN = {
     **{f"advice_{state}_{cause}": text for (state, cause), text in advice.ADVICE.items()},
@@ -41,7 +41,7 @@ GIVEN = {
     "what_lost": WHAT_LOST,
     "busy_disk": BUSY_DISK,
 }
-"""Names defined in other packages."""
+"""Names that declarations may use, and whose values other packages define."""
 
 Json = dict[str, Any]
 
@@ -60,7 +60,7 @@ class GroupTable(Struct, forbid_unknown_fields=True):
 
 
 class Declared(NamedTuple):
-    """All faults that have a finding, by kind and in declaration order, and all rule groups."""
+    """All faults with a finding, by kind and in the order of declaration, and all rule groups."""
 
     findings: Mapping[str, Fault]
     groups: Sequence[Group]
@@ -125,8 +125,8 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind and the content of each table in a file, with names replaced. Tables in blocks
-    come first."""
+    """Yield the kind and the content of each table in a file, and replace names with their values.
+    Tables in blocks come first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):
@@ -138,8 +138,8 @@ def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tupl
 
 
 def _rows(table: Json, known: Mapping[str, Any]) -> Iterable[Json]:
-    """Return the rows of `each`. It contains either rows, or the names of lists and functions that
-    return rows. For several names, return every combination of their rows."""
+    """Return the rows of the key `each`. Its value contains rows, or the names of lists and
+    functions that return rows. For several names, return every combination of their rows."""
     each = table.get("each", [{}])
     if isinstance(each[0], dict):
         return list(each)
@@ -157,7 +157,7 @@ def _list(name: str, known: Mapping[str, Any]) -> Iterator[Any]:
 
 
 class _Names(NamedTuple):
-    """The names that a table may use, and the factor by which ranges are scaled."""
+    """The names that a table may use, and the factor by which durations are multiplied."""
 
     known: Mapping[str, Any]
     scale: float
@@ -166,7 +166,7 @@ class _Names(NamedTuple):
         return {key: self.filled(value, key) for key, value in table.items() if key != "each"}
 
     def filled(self, value: Any, key: str) -> Any:
-        """Return a value with its names replaced, without the empty items of lists and labels."""
+        """Return a value in which names are replaced. Omit empty items of lists and labels."""
         if isinstance(value, str):
             if "${" in value:
                 value = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)

@@ -1,4 +1,4 @@
-"""The faults of a machine as findings, for `check`, its exit status, and the page."""
+"""Finds the faults of a machine, for `check` (and its exit status) and for the page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,8 +21,8 @@ def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """Searches a machine for faults repeatedly. A condition is evaluated again only if a reading of
-    its metrics has changed, or if its window has moved by a minute."""
+    """Checks a machine for faults repeatedly. A condition is evaluated again only if a sample of
+    its metrics has changed, or if a minute has passed for a condition with a window."""
 
     samples: FaultSamples = field(default_factory=FaultSamples)
     _thresholds: AlertThresholds | None = None
@@ -30,7 +30,7 @@ class Search:
     def findings(
         self, snapshot: Snapshot, spec: SystemSpec | None, thresholds: AlertThresholds
     ) -> list[Finding]:
-        """Return all faults found in a snapshot, most serious first."""
+        """Return the findings for a snapshot, most serious first."""
         faults = by_kind(thresholds)
         if thresholds != self._thresholds:
             self._thresholds = thresholds
@@ -51,12 +51,12 @@ class Search:
 def findings(
     snapshot: Snapshot, spec: SystemSpec | None = None, thresholds: AlertThresholds = USUAL
 ) -> list[Finding]:
-    """Return all faults found in a snapshot, most serious first. `spec` is the data sheet."""
+    """Return the findings for a snapshot, most serious first. `spec` is the system's data sheet."""
     return Search().findings(snapshot, spec, thresholds)
 
 
 def action(finding: Finding) -> str:
-    """Return the first step, with the disk or the process ID inserted into its commands."""
+    """Return the first step, and insert the name of the disk or the PID into its commands."""
     fault = by_kind()[finding.kind]
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do
@@ -67,6 +67,6 @@ def action(finding: Finding) -> str:
 
 
 def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Return the text with the given GPUs inserted into its commands."""
+    """Return the text, and insert the given GPUs into its commands."""
     listed = ",".join(map(str, gpus))
     return text.replace("-i GPU", f"-i {listed}") if listed else text

@@ -1,4 +1,4 @@
-"""GPU faults that conditions cannot express: silent, refusing, throttled, and waiting GPUs."""
+"""GPU faults that conditions cannot express: failing calls, missing values, throttling, waits."""
 
 import re
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ HARMFUL = {
     "power_brake": "power brake",
     "hardware_slowdown": SLOWDOWN,
 }
-"""Throttle reasons that need attention. A power cap is normal if it is the only reason."""
+"""Names of the throttle reasons that indicate a fault. A power cap is not among them."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 """Reasons for absent values that indicate a GPU fault, most serious first."""
 
 
 def of_silent(absence: Absence) -> bool:
-    """Return whether a value is absent because driver calls for a GPU fail or time out."""
+    """Return whether a value of a GPU is absent because a driver call failed or timed out."""
     of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
     timed_out = absence.detail.startswith("nvml")  # otherwise, it is only late
     return (
@@ -34,7 +34,7 @@ def of_silent(absence: Absence) -> bool:
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs with absent values, except if the driver hangs (a separate finding)."""
+    """Yield the GPUs for which driver calls fail. Yield none if the whole driver hangs."""
     if machine.has("driver_hangs"):
         return
     found: dict[GpuKey, list[Absence]] = {}
@@ -58,7 +58,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 
 
 def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that do not support values that most GPUs of their model report."""
+    """Yield the GPUs that lack a value which most other GPUs of the same model report."""
     assert fault.finding
     asked = _named(fault.finding.metrics)
     samples, refused = machine.samples, dict[GpuKey, list[str]]()
@@ -77,22 +77,22 @@ def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def reasons(finding: Finding) -> str:
-    """Return the names of the reasons. Hardware slowdown accompanies other reasons, so it is
-    included only if it is the only reason."""
+    """Return the names of the throttle reasons. Hardware slowdown accompanies other reasons, so it
+    is included only if there is no other reason."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
 
 
 def cure(finding: Finding) -> str:
-    """Return the remedy for thermal or power throttling, depending on the reasons in the finding.
-    If the reasons include both kinds, or neither, return both remedies."""
+    """Return the first step against thermal or power throttling, depending on the reasons in the
+    finding. If the reasons include both kinds, or neither, return both steps."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
 
 
 def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that are currently throttled, with the reasons."""
+    """Yield the GPUs that are throttled now, with the throttle reasons as names."""
     samples = machine.samples
     for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
         held = sorted(
@@ -107,7 +107,7 @@ def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs whose share of waiting reaches the bound, and the main cause for each GPU."""
+    """Yield the GPUs whose share of waiting is at least `bound`, with the main cause as name."""
     assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
     for labels, share in fault.rows(machine.samples):
@@ -126,7 +126,7 @@ def cure_of_waiting(finding: Finding) -> str:
 
 
 def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs for which other GPUs of this machine wait, with the number of waiting GPUs."""
+    """Yield the GPUs that other GPUs of this machine wait for, with the number of waiting GPUs."""
     assert fault.finding
     counts: dict[str, int] = {}
     for labels, share in fault.rows(machine.samples):

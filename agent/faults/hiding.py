@@ -1,4 +1,4 @@
-"""Inhibition rules with which faults hide other faults, for Alertmanager and for findings."""
+"""Inhibition rules, for Alertmanager and for findings: a fault hides its consequences."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
-    """An Alertmanager rule: a source alert hides a target alert if all `equal` labels match."""
+    """An Alertmanager rule: a source alert hides a target alert with the same `equal` labels."""
 
     source_matchers: tuple[str, ...]
     target_matchers: tuple[str, ...]
@@ -28,7 +28,7 @@ OF_ALL, OF_FINDINGS = (
     tuple(Inhibition.of(HiddenBy.parsed(one["by"]), tuple(one["hidden"])) for one in _TABLES[name])
     for name in ("of_all", "of_findings")
 )
-"""Inhibitions by faults of whole nodes or GPUs, and inhibitions of findings without an alert."""
+"""Inhibitions by a fault of a whole node or GPU, and inhibitions of findings without an alert."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
@@ -60,7 +60,7 @@ def _matcher(text: str) -> tuple[str, Callable[[str], bool]]:
 
 
 def matches(matchers: Sequence[str], labels: Mapping[str, str]) -> bool:
-    """Return whether the labels of an alert match, according to Alertmanager's rules."""
+    """Return whether the labels of an alert match all matchers, as in Alertmanager."""
     return all(fits(labels.get(name, "")) for name, fits in map(_matcher, matchers))
 
 
@@ -75,7 +75,7 @@ def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[st
 
 
 def alert_labels(fault: Fault, finding: Finding) -> dict[str, str]:
-    """Return the labels of the alert for a finding, excluding target labels."""
+    """Return the labels of the alert for a finding, without target labels."""
     gpu = finding.gpu
     return {
         "alertname": fault.alert,

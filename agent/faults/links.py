@@ -12,8 +12,8 @@ from agent.sources import activity, clocks, gpu, kernel_log, pcie
 
 
 def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield links below their maximum generation, but only under load, because an idle link may
-    slow down to save power."""
+    """Yield GPUs whose PCIe link is below its maximum generation under load. An idle link may slow
+    down to save power."""
     assert fault.finding
     samples, least = machine.samples, fault.finding.bound
     for labels, most in sorted(samples.all(pcie.GENERATION_LIMIT).items()):
@@ -28,8 +28,8 @@ def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float) -> float | None:
-    """Return the last time at which the GPU computed or saturated the slower of its links, or None
-    if the GPU is idle or its load is unknown."""
+    """Return the time of the latest reading that shows that the GPU computes or that the slower
+    link is saturated. Return None if the GPU is idle or its load is unknown."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
     # Thermal and power throttling do not reduce clocks as far.
@@ -48,10 +48,10 @@ def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float)
 
 
 def slots(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield slots that are slower than in the system data sheet although all lanes are active.
+    """Yield GPUs whose slot is slower than in the system data sheet although all lanes are active.
 
-    Only systems whose vendor chose the slots are checked. In other systems, the same GPU may be
-    installed on any mainboard.
+    Only systems with a fixed mainboard are checked. In other systems, the same GPU may be installed
+    on any mainboard.
     """
     samples = machine.samples
     if machine.spec is None or machine.spec.products is None:
@@ -80,7 +80,7 @@ def slots(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield fatal switch errors within the window or without a timestamp."""
+    """Yield fatal NVSwitch errors that are recent or have no timestamp."""
     assert fault.finding
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
@@ -91,7 +91,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield links with a different kind of remote end than in the system data sheet."""
+    """Yield GPUs with NVLinks whose remote end is of another kind than in the system data sheet."""
     for wrong in wiring(machine.samples, machine.spec):
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
@@ -99,7 +99,7 @@ def stray(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield a finding with the GPU pairs that have an unexpected number of links, if any."""
+    """If GPU pairs have an unexpected number of NVLinks, yield one instance with all pairs."""
     wrong_pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
         for wrong in wiring(machine.samples, machine.spec)
@@ -110,11 +110,11 @@ def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 MOST_PAIRS = 4
-"""Maximum number of GPU pairs in a sentence, because incorrect wiring may affect all pairs."""
+"""Maximum number of GPU pairs that a sentence lists. Wrong wiring may affect all pairs."""
 
 
 def kind(finding: Finding) -> str:
-    """Return the kind of a fabric fault in words."""
+    """Return the kind of an NVLink fabric fault in words."""
     return finding.device.replace("_", " ")
 
 

@@ -19,10 +19,10 @@ from agent.model import Absence, Figure, Finding, GpuKey, Severity, Snapshot, St
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
-"""The runbook directory, with a Markdown file for each alert that is named after the alert."""
+"""The runbook directory. It contains a Markdown file for each alert, named after the alert."""
 
 NEVER = "never"
-"""Value of `hold` for a finding without an alert."""
+"""Value of `hold` for a finding that never fires its alert."""
 
 
 def alert_names() -> frozenset[str]:
@@ -32,7 +32,7 @@ def alert_names() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Look:
-    """Input for a pass over all faults."""
+    """Input for one check of all faults."""
 
     samples: FaultSamples
     snapshot: Snapshot
@@ -40,7 +40,7 @@ class Look:
     faults: Mapping[str, "Fault"]  # by kind
 
     def has(self, kind: str) -> bool:
-        """Return whether the fault of the given kind is present, according to its condition."""
+        """Return whether the condition of the given kind of fault is true."""
         return bool(self.faults[kind].rows(self.samples))
 
     @cached_property
@@ -50,7 +50,7 @@ class Look:
 
 
 class Seen(NamedTuple):
-    """An instance of a fault. `severity` is set only if it differs between instances."""
+    """An instance of a fault. If `severity` is None, the severity in the declaration applies."""
 
     gpu: GpuKey | None = None
     device: str = ""
@@ -86,12 +86,12 @@ HIDING = re.compile(r"(\w+)(?:\{(.*?)\})? on \(([\w, ]+)\)(?: only \{(.*)\})?")
 class FaultTable(
     Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, eq=False, dict=True
 ):
-    """Base class for the tables of a declaration file."""
+    """Base class for tables in a declaration file."""
 
 
 class Listed(FaultTable, frozen=True, kw_only=True):
-    """Additional names for the sentence of a finding: the `label` of each series of `metric` that
-    is on the same GPU and has the value `value`."""
+    """Further names for the sentence of a finding: the label `label` of each series of `metric`
+    with the value `value` on the same GPU."""
 
     metric: str
     label: str
@@ -99,8 +99,8 @@ class Listed(FaultTable, frozen=True, kw_only=True):
 
 
 class FindingPart(FaultTable, frozen=True, kw_only=True):
-    """The finding of a fault, for `check` and the page. A function is specified by its module in
-    `agent/faults` and its name, for example `gpus.silent`."""
+    """The finding of a fault, for `check` and the page. A function is named with its module in
+    `agent/faults`, for example `gpus.silent`."""
 
     kind: str
     when: str = ""  # if different from the rule's condition
@@ -129,8 +129,8 @@ class RulePart(FaultTable, frozen=True, kw_only=True):
 
 
 class Fault(FaultTable, frozen=True, kw_only=True):
-    """A fault: a condition with a finding, an alerting rule, or both. Faults with the same alert
-    are distinguished by their `labels`."""
+    """A fault: a condition with a finding, an alerting rule, or both. If several faults have the
+    same alert, their `labels` differ."""
 
     alert: str = ""
     severity: Literal["critical", "warning", "info", "none"] = "warning"
@@ -163,7 +163,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
     @cached_property
     def asks(self) -> frozenset[Ask]:
-        """Inputs of the finding; an empty set stands for all inputs."""
+        """The metrics that the finding depends on. If empty, it depends on everything."""
         assert self.finding
         asks: frozenset[Ask] = self.condition.asks if self.condition else frozenset()
         reads = self.finding.reads
@@ -215,7 +215,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Return a function by its name in a declaration, for example `gpus.silent`."""
+    """Return the function that a declaration names, for example `gpus.silent`."""
     module, _, own = name.partition(".")
     found: Callable[..., Any] = getattr(import_module(f"agent.faults.{module}"), own)
     return found

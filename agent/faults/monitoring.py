@@ -13,7 +13,7 @@ from agent.sources import kernel_log, system
 from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
 
 NVML = "nvml"
-"""Source that is considered up without a driver, because it then has nothing to read."""
+"""The NVML source. Without a driver, it counts as up, because there is nothing to read."""
 
 _REASONS = beside(__file__, "reasons")
 ABSENT: dict[str, str] = _REASONS["words"]
@@ -27,7 +27,7 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the sources that are down. Without a driver, NVML is not included."""
+    """Yield the sources that are down. Omit NVML if there is no driver."""
     if machine.has("driver_hangs"):
         return
     gpus = machine.samples.absence(system.GPUS)
@@ -38,7 +38,7 @@ def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def values_absent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the reasons for absent values that need attention, with the number of metrics."""
+    """Yield each reason for absent values that indicates a fault, with the number of metrics."""
     if machine.has("driver_hangs"):
         return  # avoids two findings for the same fault
     absent = {(a.reason, a.metric.name) for a in machine.absences if not of_silent(a)}
@@ -64,7 +64,7 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the time until the certificate expires, if soon, or the time since it expired."""
+    """Yield the time until the certificate expires, if short, or the time since it expired."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall
@@ -73,7 +73,7 @@ def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def limits_unused(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the configured limits for devices that do not exist on this machine."""
+    """Yield the configured limits of devices that this machine does not have."""
     for metric, labels, reason, _detail in machine.absences:
         if metric is paths.LIMIT and reason is Reason.MISSING:
             yield Seen(device=labels[1], names=(labels[0], labels[-1]))

@@ -1,11 +1,11 @@
-"""The place of an alert: the start of its summary, and the dashboard to which the alert links."""
+"""The place of an alert, such as a GPU or node: it begins the summary and has a dashboard."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
 GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
-"""The number of a GPU, without a stray space if a relay has dropped the label."""
+"""The index of a GPU. Without the label `gpu`, which a relay may drop, no space is added."""
 
 ONE_GPU = f"{GPU_NUMBER} of {ON}"
 
@@ -16,7 +16,7 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """A kind of place. It has a name, composed of alert labels, and a dashboard path in Grafana."""
+    """A kind of place: its text, as a template with alert labels, and the path of its dashboard."""
 
     text: str
     board: str
@@ -33,7 +33,7 @@ PLACES: Mapping[str, Place] = {
     "dimm": Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD),
     "rack": Place("Rack {{ $labels.rack }}", FLEET_BOARD),
 }
-"""Places by the name that faults use."""
+"""The kinds of places, by the name in `place` of a fault."""
 
 PATHS = {
     "nvlink": "NVLink",
@@ -43,4 +43,4 @@ PATHS = {
     "network": "network port",
     "infiniband": "InfiniBand port",
 }
-"""Names of data paths in words."""
+"""Names of the kinds of data paths for people."""

@@ -1,19 +1,19 @@
-"""PromQL helpers: durations, scaled ranges for a faster clock, and held instant values."""
+"""PromQL helpers for durations, for ranges of a faster clock, and for missed scrapes."""
 
 import re
 from typing import NamedTuple
 
 NODE = "instance, job"
-"""The labels that identify a machine."""
+"""The target labels of a machine."""
 
 JOB = "dgx-telemetry"
-"""The conventional value of the `job` label."""
+"""The value of the `job` label that rules expect."""
 
 UP = f'up{{job="{JOB}"}}'
 """Selector for the Prometheus metric that is 1 if the last scrape succeeded."""
 
 REMEMBERED = "1d"
-"""Time for which rules remember GPUs without a driver, and past events."""
+"""How far rules look back for GPUs that were present before, and for past events."""
 
 SPAN_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
@@ -33,8 +33,8 @@ def spoken(span: str) -> str:
 
 
 def span(length: float) -> str:
-    """Return `length` in seconds, rounded to milliseconds, in the largest unit that results in a
-    whole number."""
+    """Return `length` (s) as a Prometheus duration, rounded to milliseconds. The unit is the
+    largest that results in a whole number."""
     milliseconds = max(1, round(length * 1000))
     for unit in ("d", "h", "m", "s"):
         size = round(SPAN_UNITS[unit] * 1000)
@@ -48,9 +48,9 @@ RANGE = re.compile(rf"(?:(?<=\[)|(?<=s:)|(?<= offset )){SPAN.pattern}(?![\w.])")
 
 
 def scaled(expr: str, scale: float) -> str:
-    """Return a PromQL expression in which every range is multiplied by `scale`. A range may be a
-    millisecond shorter than whole seconds to avoid overlapping another range. Such a range remains
-    a millisecond shorter."""
+    """Return a PromQL expression in which every range is multiplied by `scale`. If a range is a
+    millisecond shorter than whole seconds, to avoid overlap with another range, the scaled range is
+    also a millisecond shorter."""
     if scale == 1.0:
         return expr
 
@@ -65,21 +65,21 @@ def scaled(expr: str, scale: float) -> str:
 INSTANT = re.compile(
     r"(?:(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?|\{__name__[^}]*\})(?! *[\[{]| offset)"
 )
-"""An instant vector selector by metric name or `__name__`, without a range or an offset."""
+"""An instant vector selector with a metric name or `__name__`, without a range or offset."""
 
 HELD = 135.0
 """Seconds for which rules hold the last value of a target, because a failed scrape marks all series
 of the target as stale. Scrapes may be two minutes apart."""
 
 SOONER, AT_ONCE = 15.0, 60.0
-"""SOONER: seconds by which the hold of a value is shorter than the `for` of its alert, so that a
+"""SOONER: a value is held for this many seconds less than the `for` of its alert, so that a
 condition that is true in a single scrape does not fire the alert. AT_ONCE: seconds for which a
 value is held if the alert has no `for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
-    """Return a PromQL expression in which instant values are held, for an alert with a `for` of
-    `hold` seconds. If `hold` is less than HELD, a value that is not stale counts at any age."""
+    """Return a PromQL expression that uses the last value of a series after failed scrapes, for an
+    alert with a `for` of `hold` seconds. A short `hold` applies only to stale values."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"
@@ -87,9 +87,9 @@ def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
 
 
 class Recording(NamedTuple):
-    """A recording rule. `record` has the form level:metric:operations. If `held` is true, instant
-    values are held across failed scrapes. If `here` is set, the agent evaluates `here` instead of
-    `expr`."""
+    """A recording rule. `record` has the form level:metric:operations. If `held` is true, the last
+    value of a series is used after failed scrapes. If `here` is set, the agent evaluates `here`
+    instead of `expr`."""
 
     record: str
     expr: str

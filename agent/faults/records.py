@@ -12,7 +12,7 @@ OF_JOB = ("job_id", "user", "partition", "account")
 
 
 def recorded(name: str, *labels: str) -> Metric:
-    """Return a recording rule as a metric, for dashboards, reports, and other rules."""
+    """Return a metric that represents a recording rule in dashboards, reports, and rules."""
     return gauge(name, "Of recording rules.", "recording rules", labels)
 
 
@@ -28,7 +28,7 @@ SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m",
 SHARED_TENSOR_RECORD = recorded(
     "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m", *OF_JOB
 )
-"""Recording rules for shared GPUs. The recording rules above exclude these GPUs' time."""
+"""The recording rules for shared GPUs. Those above omit the time of shared GPUs."""
 GPU_LOST = recorded(
     "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
 )
@@ -40,7 +40,7 @@ REPORT_EVERY = "5m"
 """Window and evaluation interval of the recording rules for reports."""
 
 BUSY_DISK = 0.9
-"""Share of time with requests in flight above which a disk without a known limit is full."""
+"""A disk of unknown limit is full if requests are in flight for more than this share of time."""
 
 
 def events(
@@ -50,17 +50,17 @@ def events(
     *,
     of_life: bool = False,
 ) -> tuple[Recording, ...]:
-    """Return the recording rules for a counter whose series may appear with their first event: the
-    series above 0, the series that are new within the window, and the events within the window.
-    `increase` does not count the first event of such a series.
+    """Return the recording rules for a counter whose series may be created by their first event,
+    which `increase` does not count: the series above 0, the series that are new within the window,
+    and the events within the window.
 
-    A series is new if it did not exist on the day before the window under any GPU number, and if
-    the agent was scraped within the window without the series. Otherwise, every old event would be
-    new after a gap between two scrapes, after a lost GPU changes the numbers of other GPUs, or
-    after Prometheus starts. The agent's scrapes are matched by all target labels, so scrapes from
-    before a target was relabelled do not count. A restart of the agent may end the series. For a
-    counter over the lifetime of a GPU (`of_life`), only scrapes that include a part of the counter
-    count, because a value that is read just after the agent starts may be as old as the GPU.
+    A series is new if it did not exist under any GPU number on the day before the window, and if a
+    scrape within the window lacks the series. Otherwise, every old event would be new after a gap
+    between two scrapes, after a lost GPU changes the numbers of other GPUs, or after Prometheus
+    starts. The agent's scrapes are matched by all target labels, so scrapes from before a target
+    was relabelled do not count. A restart of the agent may end the series. For a counter over the
+    lifetime of a GPU (`of_life`), only scrapes that include any part of the counter count, because
+    a value that is read just after the agent starts may be as old as the GPU.
     """
     metric = METRICS[counter]
     matchers = ", ".join(f'{label}="{value}"' for label, value in labels.items())

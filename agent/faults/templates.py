@@ -1,5 +1,5 @@
-"""Alert texts: the sentences of faults as Go templates. Prometheus fills in the templates. Only the
-alert's value and labels are available, so parts of a sentence that need more data are omitted."""
+"""Alert texts: the sentences of faults as Go templates, which Prometheus fills in. A template has
+access to the alert's value and labels only, so parts that need other data are omitted."""
 
 from string import Formatter
 
@@ -7,7 +7,7 @@ from agent.faults.model import Fault
 from agent.faults.places import ON, ONE_GPU
 
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
-"""Argument for `nvidia-smi -i`. An empty argument would select all GPUs."""
+"""Argument for `nvidia-smi -i`. It is never empty, because this would select all GPUs."""
 
 COUNT = '{{ printf "%.0f" $value }}'
 FORMS = {
@@ -21,7 +21,7 @@ FORMS = {
 
 
 def described(fault: Fault) -> str:
-    """Return the description of an alert: the location, a sentence, and the first step."""
+    """Return the description of an alert: the place, a sentence, and the first step."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}")
     do = do.replace("DEVICE", "{{ $labels.device }}").replace("NODE", ON)
     if "pid" in fault.names:
@@ -33,8 +33,8 @@ def described(fault: Fault) -> str:
 
 
 def sentence_of(fault: Fault) -> str:
-    """Return the sentence of a fault as a Go template. For the page, `agent/status/words.py` fills
-    in the same sentence."""
+    """Return the sentence of a fault as a Go template. `agent/status/words.py` fills in the same
+    sentence for the page."""
     parts = (_part(fault, part) for part in fault.sentence)
     return "".join(part for part in parts if part is not None).replace("-i GPU", f"-i {GPU_ID}")
 

@@ -1,6 +1,6 @@
 """Alert thresholds, and the parameters of a rule set. Every threshold is configurable, and is
-defined once, in this file, with its source. Durations use the Prometheus format (15m, 1h). A window
-covers at least four scrapes of 15 s, so that a missed scrape has no effect.
+defined here, with its source. Durations use the Prometheus format (15m, 1h). A window covers at
+least four scrapes of 15 s, so that a missed scrape has no effect.
 """
 
 import re
@@ -51,7 +51,7 @@ Errors = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number fro
 
 
 class AlertThresholds(Section, frozen=True):
-    """Alert thresholds. Shares are fractions (0-1) of the observed time."""
+    """Thresholds of alerts and findings. Shares are fractions (0-1) of the observed time."""
 
     table = "alerts"
     # Sum of all known causes. A quarter of 15 minutes is more than three minutes of loading
@@ -110,7 +110,7 @@ class AlertThresholds(Section, frozen=True):
 
 LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
-"""Labels that distinguish alerts or are used for routing."""
+"""Labels that a site cannot set, because they distinguish alerts or are used for routing."""
 
 
 class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,7 +141,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertPatches(Section, frozen=True):
-    """Changes by alert name. They do not affect the findings of `check` and the page."""
+    """The site's changes, by alert name. The findings of `check` and the page ignore them."""
 
     table = "alerts"
     subtables: ClassVar[str] = "patches"

@@ -1,4 +1,4 @@
-"""The faults of this machine over time: the start of each fault, the state of its alert, the fault
+"""Tracks the faults of this machine: the start of each fault, the state of its alert, the fault
 that hides it, and the events of the last 24 hours."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,32 +20,32 @@ from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
 
 LOOK_EVERY, READER_EVERY = 15.0, 5.0
-"""Seconds between two evaluations of all faults: the evaluation interval of Prometheus, and the
-shorter interval that is used while clients request the status."""
+"""Seconds between two checks for faults. LOOK_EVERY is the evaluation interval of the rules in
+Prometheus. READER_EVERY applies while clients request the status."""
 
 BRIDGED = 60.0
-"""Maximum gap in seconds between two occurrences of the same fault, minimum duration of a state
-that becomes an event, and time after startup within which every read runs for the first time."""
+"""Maximum gap in seconds within a fault that is shown as one, minimum duration of a state that
+becomes an event, and time after startup in which a new fault may be older than the agent."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
-"""Maximum age in seconds and maximum number of the retained events."""
+"""Events are kept for this many seconds, and at most this many."""
 
 EVENTS = frozenset({"xid", "link_errors"})
-"""Kinds of faults whose counter still shows past events."""
+"""Kinds of faults that are events: the fault is shown for some time after an event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Fault kinds for late or failed reads. A single late read resolves on its own."""
+"""Kinds of faults about late or failed reads. A single late read is not yet a fault."""
 
 LATE_READ_SECONDS = 30.0
-"""Seconds within which a late read may still succeed. After that, it is a fault even if its alert
-does not fire yet, so that no job is placed on the node."""
+"""A late read may still succeed within this many seconds. After that, it counts as a fault even if
+the alert does not fire yet, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
-"""Faults that put job results in doubt. They are first among faults of the same severity."""
+"""Faults after which job results may be wrong. They are first among faults of the same severity."""
 
 
 class AlertState(StrEnum):
-    """State of a fault's alert, based on how long the agent has seen the condition."""
+    """State of a fault's alert. It depends on how long the condition has been true in the agent."""
 
     WOULD_FIRE = "would_fire"  # the condition has been true for as long as the rule requires
     HOLDING = "holding"  # the condition is true, but not for long enough yet
@@ -68,21 +68,21 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """Current severity. It is info as long as a read is only late. The alert has its own
-        severity."""
+        """Current severity. It is `info` while a read is only late. The severity of the alert may
+        differ."""
         return Severity.INFO if self.late else self.finding.severity
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the results of jobs on the fault's GPU are in doubt."""
+        """Whether the results of jobs on the fault's GPU may be wrong."""
         kind, device = self.finding.kind, self.finding.device
         return (f"{kind}:{device}" if kind == "xid" else kind) in IN_DOUBT
 
 
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
-    """A fault, or a GPU state that loses time, from its start to its end (agent clock, s). `since`
-    is None if the event began before the agent started. `until` is None while it continues."""
+    """A fault, or a period of lost GPU time, from `since` to `until` (agent clock, s). `since` is
+    None if the event began before the agent started. `until` is None while it continues."""
 
     id: str
     severity: Severity
@@ -96,7 +96,7 @@ class FaultEvent:
 
 @dataclass(slots=True)
 class _Standing:
-    """A fault or state, and the times at which it started, was last seen, and last changed."""
+    """A current fault or state: the times of its start, last occurrence, and last change."""
 
     event: FaultEvent
     began: float
@@ -106,7 +106,7 @@ class _Standing:
 
 @dataclass(slots=True, eq=False)
 class FaultWatch:
-    """Searches a snapshot of all readings for faults, at its own interval."""
+    """Checks snapshots for faults every 15 s or 5 s, and tracks the faults from check to check."""
 
     configuration: Configuration
     inventory: Callable[[], GpuInventory]
@@ -125,7 +125,7 @@ class FaultWatch:
         return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Evaluate every fault once, on a snapshot that includes health and reports."""
+        """Check a snapshot for all faults. It must contain the agent's health and reports."""
         at = snapshot.at
         if self.looked == at:
             return
@@ -141,7 +141,7 @@ class FaultWatch:
         self.events = tuple(self._events(at))
 
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
-        """Start, continue, and end faults and states."""
+        """Update the current faults and states, and move those that have ended to the past."""
         at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
         unseen = {  # UUIDs of the GPUs not seen in this pass; empty string for all GPUs
             one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
@@ -220,8 +220,8 @@ class FaultWatch:
 
 
 def id_of(finding: Finding) -> str:
-    """Return the ID of a fault: its kind, its GPU and device, and further labels that identify the
-    fault, such as a port or a direction."""
+    """Return the ID of a fault: its kind, GPU, and device, and other labels that identify it, such
+    as a port or a direction."""
     own = finding.names[: len(by_kind()[finding.kind].names)]
     place = finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device, *own
     return ":".join(filter(None, place))
@@ -241,8 +241,8 @@ def _early(one: _Standing) -> bool:
 
 
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
-    """Return the sort key of a fault. Current faults come first, then the most serious faults, then
-    faults that put results in doubt, and faults that can wait come last."""
+    """Return the sort key of a fault: whether it is over, its severity, whether results may be
+    wrong, whether it can wait, the order of declaration, and the GPU."""
     finding = one.finding
     kinds = list(by_kind())
     return (
@@ -256,7 +256,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
 
 
 def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
-    """Yield the ID of a fault, and then of the faults that hide it, each hidden by the next."""
+    """Yield the ID of a fault, then of the fault that hides it, and so on up the chain."""
     while name:
         yield name
         name = hider.get(name, "")
@@ -270,8 +270,8 @@ def _inhibitions() -> tuple[Inhibition, ...]:
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
-    """Yield the faults, each with the first active alert that hides it. If faults hide each other,
-    the last fault remains visible."""
+    """Yield the faults, each with the first fault with an active alert that hides it. If faults
+    hide each other, the last of them remains visible."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]
     hider: dict[str, str] = {}

@@ -1,10 +1,10 @@
-"""Increases of counters over windows, for conditions. Only metrics in conditions are summed, in
-buckets of a minute, or of ten minutes for windows longer than six hours.
+"""Increases of counters over time windows, for conditions. Only metrics that conditions use are
+summed, in buckets of a minute, or of ten minutes for windows longer than six hours.
 
 A series needs 4 bytes per bucket once it increases: with 8 active GPUs, 70 kB for windows of up to
 six hours and 30 kB for windows of a day. The hourly sums in agent/diagnosis/hours.py cannot replace
-a window of a day: they contain GPU states but no other counters, and they start at full hours. When
-an hour leaves the window, 4 % of the window is lost, and alerts fire at a share of 10 %.
+a window of a day: they contain GPU states but no other counters, and a window of full hours loses 4
+% of its time whenever an hour ends, which is too much for alerts that fire at a share of 10 %.
 """
 
 import math
@@ -30,7 +30,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """A metric that a condition needs. `window` is in seconds, or 0 for the latest value."""
+    """A metric that a condition needs. `window` is in seconds; 0 means the latest value."""
 
     metric: Metric
     window: float = 0.0
@@ -38,16 +38,16 @@ class Ask(NamedTuple):
 
 
 ABSENCES = Ask(internal("absences", "All values that are absent, with reasons.", "readings"))
-"""Stands for the absent values in a pass."""
+"""Used in place of a metric by conditions that need all absent values."""
 
 LONG = 6 * 3600.0
-"""Window length in seconds above which buckets are wider."""
+"""Windows longer than this (in seconds) have buckets of WIDE seconds."""
 
 NOTHING = Reading(ReadKey("", ""), 0.0, 0.0)
 NO_SAMPLE = Sample(ABSENCES.metric, (), 0.0)
 
 MINUTE, WIDE = 60.0, 600.0
-"""Bucket widths in seconds."""
+"""Widths of buckets in seconds."""
 
 
 def width_for(window: float) -> float:
@@ -56,7 +56,7 @@ def width_for(window: float) -> float:
 
 @dataclass(slots=True)
 class _Sums:
-    """The sums of a series by bucket, from its first increase on."""
+    """The sums of a series, by bucket, since its first increase."""
 
     first: int  # bucket of the first sum
     sums: "array[float]" = field(default_factory=lambda: array("f"))
@@ -129,7 +129,7 @@ class FaultSamples(SampleStore):
     _of_look: dict[object, Any] = field(default_factory=dict)
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Start summing the metrics in `asks`."""
+        """Begin to sum the metrics in `asks` that have a window."""
         for metric, window, counted in asks:
             if window:
                 width = width_for(window)
@@ -163,7 +163,7 @@ class FaultSamples(SampleStore):
                 window.take(now, self.all(window.metric))
 
     def _note(self, before: Reading | None, now: Reading | None) -> None:
-        """Record the metrics with different samples or absences in two readings of a read."""
+        """Mark each metric whose samples or absences differ between two readings as changed."""
         old, new, changed = before or NOTHING, now or NOTHING, self._changed
         for one, other in zip_longest(old.samples, new.samples, fillvalue=NO_SAMPLE):
             if one != other:
@@ -182,8 +182,8 @@ class FaultSamples(SampleStore):
         return self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
 
     def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
-        """Return the result of `found`. `found` is called again only if the inputs in `asks` may
-        have changed. Without `asks`, `found` is called every time."""
+        """Return the result of `found`. It is cached until a metric in `asks` may have changed. If
+        `asks` is empty, it is not cached."""
         if not asks:
             return found()
         version = tuple(map(self._version, asks))
@@ -193,14 +193,14 @@ class FaultSamples(SampleStore):
         return known[1]
 
     def of_look(self, key: object, found: Callable[[], T]) -> T:
-        """Return the result of `found`. `found` is called once per pass."""
+        """Return the result of `found`, and cache it until the end of the check."""
         if key not in self._of_look:
             self._of_look[key] = found()
         known: T = self._of_look[key]
         return known
 
     def forget(self, *, answers: bool = False) -> None:
-        """Drop the results of a pass. If `answers` is true (new thresholds), drop all results."""
+        """Drop the results cached in a check. If `answers` is true, drop all cached results."""
         self._of_look.clear()
         if answers:
             self._answers.clear()

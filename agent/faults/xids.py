@@ -1,4 +1,4 @@
-"""XID errors: the rows for their rules, and the errors found in a pass."""
+"""XID errors: the rows of their alerting rules, and the errors found in a check."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -18,14 +18,14 @@ from agent.specs.xids import (
 )
 
 UNNUMBERED = meaning(0)
-"""Placeholder for all codes that are not in the catalogue."""
+"""The meaning of all codes that are not in the catalogue."""
 
 UNUSED = "a code that NVIDIA does not use"
-"""Name of unused codes in the catalogue."""
+"""The name of unused codes in the catalogue."""
 
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
-    """Return the codes in the catalogue, grouped by severity and action."""
+    """Return the meanings of all codes, grouped by severity and action."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:
@@ -36,7 +36,7 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield a row per severity and action, and a row for codes that are not in the catalogue."""
+    """Yield a rule row for each severity and action, and one for codes not in the catalogue."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
@@ -45,7 +45,7 @@ def rules() -> Iterator[dict[str, str]]:
 
 
 def of_units() -> Iterator[dict[str, str]]:
-    """Yield a row for each action that an NVLink 5 unit may require."""
+    """Yield a rule row for each action that a fault in an NVLink 5 unit may require."""
     for action, do in first_steps("first_step_by_unit").items():
         what = first_steps("happened_by_unit")[action]
         yield {**_row(_of_action(action), action), "happened": what, "do": do}
@@ -66,7 +66,7 @@ def _row(severity: Severity, action: str, codes: str = "") -> dict[str, str]:
 
 
 def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression for the codes, with character classes for last digits."""
+    """Return a regular expression that matches the codes, in which classes match last digits."""
     tens: dict[int, list[int]] = {}
     for code in sorted(codes):
         tens.setdefault(code // 10, []).append(code % 10)
@@ -95,8 +95,8 @@ def _of_action(action: str) -> Severity:
 
 
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield recent errors with the severity of their alert. For NVLink 5, the severity depends on
-    the affected unit. Errors without a timestamp count as recent."""
+    """Yield recent XID errors with their severity. For NVLink 5, the severity depends on the
+    affected unit. An error without a timestamp counts as recent."""
     assert fault.finding
     samples = machine.samples
     architectures = {
@@ -122,7 +122,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _texts(finding: Finding) -> tuple[str, str]:
-    """Return the event and the first step of a finding."""
+    """Return what happened, and the first step, for the XID error of a finding."""
     code = int(finding.device)
     if code in NVLINK5 and finding.severity is not meaning(code).severity:
         critical = finding.severity is Severity.CRITICAL

@@ -113,8 +113,8 @@ class LockSteps:
         self._equal: set[tuple[GpuKey, GpuKey]] = set()
 
     def take(self, now: Mapping[GpuKey, SentBytes]) -> Iterator[frozenset[GpuKey]]:
-        """Yield pairs of GPUs that have been running in lockstep for minutes. For a pair that sends
-        no data, the last result remains valid, because a hung job is still a job."""
+        """Yield pairs of GPUs that ran in lockstep for two minutes. `now` contains all GPUs in use.
+        The last result for a pair that sends no data stays valid, as a hung job is still a job."""
         same = {gpu for gpu, one in self._last.items() if gpu in now and now[gpu].pids == one.pids}
         fresh = {gpu for gpu in same if now[gpu].at != self._last[gpu].at}
         self._last = dict(now)

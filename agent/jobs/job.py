@@ -1,4 +1,4 @@
-"""Data of running and ended jobs. Times are in seconds since the epoch unless stated otherwise."""
+"""Running and ended jobs. Times are in seconds since the epoch unless stated otherwise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
