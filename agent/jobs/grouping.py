@@ -103,9 +103,9 @@ class SentBytes(NamedTuple):
 
 
 class LockSteps:
-    """Detects GPUs that run in lockstep, for jobs without other evidence. In a collective, all GPUs
-    send the same number of bytes over NVLink. Two jobs that train the same model send at similar
-    rates, but drift apart within minutes. Call `take` with all used GPUs on every tick."""
+    """Detects GPUs that run in lockstep, and thus in one job, if nothing else shows this. During
+    collectives, all GPUs send the same number of bytes over NVLink. Two jobs that train the same
+    model send at similar rates, but their byte counts soon differ. Call `take` on every tick."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}

@@ -1,4 +1,4 @@
-"""Filters for raw values: counters wrap, reset, and jump, and drivers return single odd values."""
+"""Filters for raw values, because counters wrap, reset, and jump, and some readings are wrong."""
 
 from dataclasses import dataclass, field
 
@@ -11,15 +11,15 @@ FELL = Absent(Reason.UNKNOWN, "the counter fell, and the next reading must confi
 
 @dataclass(slots=True)
 class CounterFilter:
-    """Tracks a raw counter and returns the value to export, or None while the value is in doubt.
+    """Tracks a raw counter, and returns the value to export, or None while it is in doubt.
 
     `fastest` is the maximum plausible increase per second in the unit of the counter, or None for
-    event counters. A decrease is a reset if the next reading confirms it: the exported value then
-    decreases to the raw value. Prometheus interprets this as a counter reset. A decrease or leap
-    that the next reading reverts is a glitch and is never exported. A plausible value is also
-    dropped as a glitch if the next two readings return to the previous level. A persistent leap is
-    excluded from the exported value, except for event counters. A decrease is also excluded if the
-    counter cannot have reached the value from 0 in the elapsed time.
+    event counters. If the next reading confirms a decrease, it is a reset: the exported value then
+    decreases to the raw value, which Prometheus interprets as a counter reset. If the next reading
+    reverts a decrease or leap, it is a glitch and is never exported. If the two readings after a
+    plausible value return to the previous level, that value was a glitch, too. A persistent leap is
+    subtracted from the exported value, except for event counters, and so is a decrease to a value
+    that the counter cannot have reached from 0 in the elapsed time.
     """
 
     fastest: float | None = None
@@ -31,8 +31,8 @@ class CounterFilter:
     _ahead: float = 0.0  # difference between raw counter and exported value
 
     def read(self, raw: float, at: float) -> float | None:
-        """Return the value to export if the raw value at time `at` (monotonic s) is plausible after
-        the previous values, and otherwise None."""
+        """Return the value to export for a raw value at time `at` (monotonic s), or None if the raw
+        value is not plausible after the previous values."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):
@@ -70,14 +70,14 @@ class CounterFilter:
 
 
 FALLS = 5
-"""Number of consecutive lower, nonzero readings after which an event count has decreased."""
+"""An event count decreases only after this many consecutive readings that are lower but not 0."""
 
 
 @dataclass(slots=True)
 class Confirmation:
-    """Tracks a value that may change by more than `step` only if the next reading confirms it, so
-    one incorrect reading has no effect. For an event count (`counts`), the smaller of the last two
-    readings is exported, so decreases and reverted increases do not look like new events."""
+    """Tracks a value, and exports a change of more than `step` only if the next reading confirms
+    it, so that a single wrong reading has no effect. For an event count (`counts`), the smaller of
+    the last two readings is exported, so that a reverted change does not look like new events."""
 
     step: float
     counts: bool
@@ -107,8 +107,8 @@ SeriesKey = tuple[str, ...]  # A series of a read: metric name and sample labels
 
 @dataclass(slots=True)
 class Filters:
-    """The filters for the series of a read. A filter is dropped if a complete run does not report
-    the series, because the device is gone and its name may be reused."""
+    """The filters for the series of a read. If a complete run does not report a series, its filter
+    is dropped, because the device is gone and its name may be reused."""
 
     _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
@@ -136,8 +136,8 @@ class Filters:
             self._now[key] = self._before[key]
 
     def end_run(self) -> bool:
-        """Drop the filters of series that this run did not report. If a series is in doubt, return
-        true, so that the next run follows immediately."""
+        """Drop the filters of series that this run did not report. Return whether the value of a
+        series is in doubt, so that the read should run again in the next tick."""
         self._before, self._now = self._now, {}
         doubtful, self._doubtful = self._doubtful, False
         return doubtful
@@ -145,10 +145,10 @@ class Filters:
 
 @dataclass(slots=True)
 class Integral:
-    """A counter that the agent integrates from a rate, starting from 0 when the agent starts.
+    """A counter that the agent computes as the integral of a rate since the agent started.
 
-    `longest` is the maximum time in seconds that a reading covers, so that no values are invented
-    for a gap.
+    If more than `longest` seconds pass between two readings, the time between them is a gap, and is
+    not counted.
     """
 
     metric: Metric

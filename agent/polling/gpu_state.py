@@ -1,4 +1,4 @@
-"""State of GPUs, shared by sources, the threads that read, and other components."""
+"""State of the GPUs that sources, reading threads, and other parts of the agent share."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from agent.model import Absence, GpuIdentity, Labels, Reason
 
 @dataclass(slots=True)
 class GpuProcesses:
-    """The compute processes on every GPU, by the labels of the GPU (index, UUID).
+    """The PIDs of the compute processes on every GPU, by GPU labels (index, UUID).
 
     The NVML worker writes these entries, and the host worker reads them. Each entry is replaced as
-    a whole, so no worker waits for the other.
+    a whole, so that no lock is needed.
     """
 
     _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class GpuProcesses:
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
-        """Keep only GPUs that respond and whose index is unchanged. Forget all other GPUs."""
+        """Forget all GPUs that are not in `gpus`, such as lost GPUs or GPUs with a new index."""
         kept = set(gpus)
         for table in (self._by_gpu, self._divided):
             for gone in table.keys() - kept:
@@ -45,7 +45,7 @@ class GpuProcesses:
 
     @property
     def at_rest(self) -> bool:
-        """Whether there are GPUs, and none of them has a process."""
+        """Whether there is at least one GPU, and no GPU has a process."""
         there = list(self._by_gpu.values())
         return bool(there) and not any(there)
 
@@ -58,7 +58,7 @@ WINDOW_SECONDS = 30.0  # Seconds per window; the longest visit is kept for two w
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """State of a GPU that sources detect and that controls other reads of the GPU."""
+    """State of a GPU that some reads set, and that determines when other reads of the GPU run."""
 
     has_processes: bool = False  # a compute process is present, so costly reads are frequent
     lost_at: float | None = None  # when the GPU was lost, on the agent's clock
@@ -69,7 +69,7 @@ class GpuState:
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """Response statistics of a GPU, written by its reading thread and read by any thread."""
+    """Statistics about the calls for a GPU. Only its reading thread writes them."""
 
     failures: int = 0  # reads with a failed call, excluding permanent refusals
     timeouts: int = 0  # timeouts of the driver in this turn
@@ -91,7 +91,7 @@ class GpuAnswers:
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
-    """The discovered GPUs; immutable, and replaced as a whole."""
+    """The known GPUs. An inventory is immutable; a change creates a new inventory."""
 
     generation: int = 0  # incremented when the driver connects or a GPU returns
     driver_version: str = ""
@@ -116,7 +116,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs whose events can be awaited. A new generation requires a new subscription."""
+    """The GPUs whose NVML events can be awaited. A new generation requires a new subscription."""
 
     generation: int
     nvml: Nvml

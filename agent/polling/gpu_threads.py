@@ -1,10 +1,10 @@
-"""Assignment of threads to GPUs: one for all GPUs, and one for each GPU whose calls hang.
+"""Assigns threads to GPUs: one for all GPUs, and one for each GPU whose calls hang.
 
-Concurrent callers of NVML spin on the driver's lock, so a single thread visits all GPUs in turn. If
-a visit takes too long, its thread stays with the GPU, and another thread visits the other GPUs in
-the same tick. The GPU keeps its own thread until it has responded promptly for some minutes, so
-that its next call that hangs does not delay other GPUs. Its reads run last, so that only calls that
-hang run concurrently with calls for other GPUs.
+Concurrent callers of NVML spin on the driver's lock, so a single thread visits all GPUs in turn: it
+runs the due reads of one GPU after another. If a visit takes too long, its thread stays with the
+GPU, and another thread visits the other GPUs in the same tick. The GPU keeps its own thread until
+it has responded promptly for some minutes, because its next call may hang again. Its reads run
+last, so that calls for two GPUs are concurrent only if one of them hangs.
 """
 
 import threading
@@ -21,25 +21,25 @@ from agent.model import Absent, Reason
 from agent.polling import intervals
 
 OVERTAKEN = 0.3
-"""Wall-clock seconds of a visit after which another thread continues with the other GPUs, so that
-they are read in this tick. A visit that ends within PATIENCE has no other consequences."""
+"""If a visit takes longer than this (wall-clock seconds), another thread continues with the other
+GPUs, so that they are read in this tick. A visit up to PATIENCE has no other effect."""
 
 PATIENCE = 1.0  # Wall-clock seconds of a visit after which its GPU counts as silent
 PROMPT = 0.5  # Wall-clock seconds for all due reads of a GPU with its own thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
-"""Seconds between the end of a call that hung and the next attempt, doubled after each hang."""
+"""Seconds between the end of a call that hung and the next attempt. Each hang doubles the pause."""
 
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
-"""Time for which a GPU that responds again keeps its own thread, as a multiple of its pause, and
-the maximum of this time in seconds. At first, the time is 5 min."""
+"""A GPU that responds again keeps its own thread for PROBATION times its pause (at first 5 min),
+and at most for LONGEST_PROBATION seconds."""
 
 MOST_IN_VAIN = 2  # maximum number of GPUs in a row that hang
 FORGOTTEN = 600.0  # Seconds without a hang after which a GPU's pause is reset
 
 
 class Left(Exception):
-    """Raised if this thread stays with a GPU while another thread visits the other GPUs."""
+    """Raised at the end of a visit if another thread has taken over the other GPUs."""
 
     def __init__(self, gpu: "LeftGpu") -> None:
         super().__init__(gpu.index)
@@ -58,7 +58,7 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU with its own thread. `why` is the reason for missing values, if any."""
+    """A GPU with its own thread. If it does not respond, `why` is the reason for absent values."""
 
     index: int
     pause: float
@@ -74,7 +74,7 @@ class LeftGpu:
 
     @property
     def hung(self) -> bool:
-        """Whether a call took longer than PATIENCE, not just longer than OVERTAKEN."""
+        """Whether a visit took longer than PATIENCE, and not only longer than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
     @property
@@ -84,7 +84,7 @@ class LeftGpu:
 
 
 class GpuThreads:
-    """Threads of all GPUs: the current visit, and the GPUs with their own threads, by index."""
+    """The current visit of the shared thread, and the GPUs with their own threads, by index."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -97,7 +97,7 @@ class GpuThreads:
 
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
-        """Visit a GPU. Raise Left if another thread has meanwhile taken over the other GPUs."""
+        """Visit a GPU in a `with` block. Raise Left if another thread took over the other GPUs."""
         visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
@@ -135,22 +135,22 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """Return whether more threads would not help, because no other GPU is available, or because
-        MOST_IN_VAIN visits in a row were left, so that all threads wait for the driver's lock."""
+        """Return whether another thread would not help, because all other GPUs hang, or because the
+        last MOST_IN_VAIN visits hung, so that all threads wait for the driver's lock."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Return whether the current visit hangs and cannot be left, or whether all GPUs hang. Any
-        thread may call this method."""
+        """Return whether no GPU responds: the current visit hangs and another thread would not
+        help, or all GPUs hang. Any thread may call this method."""
         visit, left = self._visit, self.left.values()
         if visit is not None:
             return visit.watch.took > PATIENCE and self._useless()
         return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """Record the end of an attempt, or of a visit that was left, on the thread of the GPU. A
-        GPU that did not respond because it is lost is retried as rarely as other lost GPUs."""
+        """Record the end of an attempt or of the first visit, on the thread of the GPU. If the GPU
+        is lost (not `answered`), it is retried as rarely as other lost GPUs."""
         with self._lock:
             now, self.in_vain = self._clock.monotonic(), 0  # the lock of the driver is available
             took, left.busy, left.due = left.took, False, now
@@ -184,8 +184,8 @@ class GpuThreads:
                     self._does_not_answer(left)
 
     def start_attempts(self) -> None:
-        """Start the next attempt for each GPU with its own thread and an expired pause. GPUs that
-        respond are read one after another as long as they are prompt."""
+        """Start the next attempt for each GPU with its own thread whose pause has ended. Read GPUs
+        that respond promptly one after another."""
         until = time.perf_counter() + OVERTAKEN
         for left in self.left.values():
             if not left.busy and self._clock.monotonic() >= left.due:
@@ -196,7 +196,7 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """Stop the threads of GPUs that have recovered and, with `unused`, all idle threads."""
+        """Stop the threads of GPUs that have recovered, or all idle threads if `unused` is true."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

@@ -1,4 +1,4 @@
-"""The turn of the NVML worker: connect to the driver, detect new and lost GPUs, and run reads."""
+"""The work of the NVML worker: connect to the driver, detect new and lost GPUs, and run reads."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -30,9 +30,9 @@ CONNECTION = ReadKey("nvml", "connection")
 
 @dataclass(slots=True, eq=False)
 class GpuWatch:
-    """All GPUs of an NVML library. While `nvml` is None (not connected), `inventory` contains the
-    reason. This class runs on the NVML worker, but any thread can use `inventory`, `events`, and
-    `complete`."""
+    """All GPUs of an NVML library. While the driver is not connected (`nvml` is None), `inventory`
+    contains the reason. This class runs on the NVML worker, but any thread may use `inventory`,
+    `events`, and `complete`."""
 
     library: Callable[[], Any]
     build: BuildReads
@@ -49,7 +49,7 @@ class GpuWatch:
     threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
     _heard: SimpleQueue[Callable[[Emit], None]] = field(default_factory=SimpleQueue)
-    """Actions requested on the threads of individual GPUs."""
+    """Actions that the threads of single GPUs request from the shared thread."""
     _connecting: Nvml | None = None  # set while the GPUs are queried
     _events: EventSubscription | None = None
     is_pending: bool = False  # a read has requested a second run within the tick
@@ -60,16 +60,16 @@ class GpuWatch:
         self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """Run one iteration of the polling loop. If a GPU hangs and another thread takes over the
-        other GPUs, this thread stays with the GPU until it responds promptly."""
+        """Run one turn. If a GPU hangs, another thread takes over the other GPUs, and this thread
+        stays with the GPU until the GPU has responded promptly for some time."""
         try:
             self._turn(emit)
         except Left as left:
             self._stay_with(left.gpu, emit)
 
     def _turn(self, emit: Emit) -> None:
-        """Run all due reads, and then check the connection and lost GPUs, so that a check that
-        hangs does not delay reads."""
+        """Run all due reads, and then check the connection and lost GPUs. In this order, a check
+        that hangs does not delay reads."""
         self.is_pending = False
         if why := self.asked_back():
             self._release(why, emit)
@@ -154,7 +154,7 @@ class GpuWatch:
             return True
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """Handle a read error. The error may mean that the GPU or the driver is gone."""
+        """Handle a read error, which may mean that the GPU or the driver is gone."""
         gone = raised.reason is Reason.NO_DRIVER
         if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
             raised, gone = Absent(Reason.LOST, str(raised)), False
@@ -167,8 +167,8 @@ class GpuWatch:
     # GPUs with their own threads.
 
     def _stay_with(self, left: LeftGpu, emit: Emit) -> None:
-        """Read a GPU on its own thread, or retry at increasing intervals while it does not respond
-        promptly, until the thread is no longer needed."""
+        """Read a GPU on its own thread until the thread is no longer needed. While the GPU does not
+        respond promptly, retry at increasing intervals."""
         answered = True
         while True:
             gpu, took = self.watched.of(left.index), left.took
@@ -184,8 +184,8 @@ class GpuWatch:
                 log.exception(LogEvent("attempt_failed", gpu=left.index))
 
     def _try(self, left: LeftGpu, emit: Emit) -> bool:
-        """Run the due reads of a GPU. Query the GPU if it has not been queried, or if its MIG mode
-        has changed. Return False if there is no GPU that could respond."""
+        """Run the due reads of a GPU, or query the GPU if it is new or lost, or if its MIG mode has
+        changed. Return whether there is a GPU that responds."""
         gpu, nvml, now = self.watched.of(left.index), self.nvml, self.clock.monotonic()
         if nvml is None:
             return False
@@ -224,10 +224,10 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """For each GPU, yield its labels, the wall-clock seconds of its longest recent visit, and
-        the number of failed reads. The visit may be a call that still hangs. If the GPU does not
-        respond, the reason replaces the seconds. The UUID of a GPU that has never responded is
-        unknown. Yield nothing while the whole driver hangs. Any thread may call this method."""
+        """For each GPU, yield its labels, the wall-clock seconds of its longest recent visit (which
+        may still be in progress), and the number of failed reads. For a GPU that has never
+        responded, yield an empty UUID, the seconds without a response, and the reason. Yield
+        nothing while the whole driver hangs. Any thread may call this method."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():
@@ -300,7 +300,7 @@ class GpuWatch:
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
 
     def _release(self, why: str, emit: Emit) -> None:
-        """Release NVML when the event thread has ended its wait and freed its event set."""
+        """Release NVML as soon as the event thread has freed its event set."""
         if self._events is not None:
             self._events = None
         elif self.nvml is not None and self.nvml.event_set is not None:

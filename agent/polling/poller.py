@@ -17,31 +17,31 @@ from agent.series import SampleStore
 
 
 class Observer(Protocol):
-    """Draws conclusions from readings."""
+    """A part of the agent that derives data from the readings of every tick."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process the readings and recent samples of a tick. Return the snapshot. The observer may
-        add data to it."""
+        """Process the readings and recent samples of a tick. Return the snapshot, to which the
+        observer may add data."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
-        """Return the readings derived from a snapshot."""
+        """Return the observer's own readings for a snapshot."""
 
 
 TURN_SHARE = 0.8
-"""Share of a tick for which the poller waits for workers before it publishes."""
+"""The poller waits for the workers for at most this share of a tick before it publishes."""
 
 FIRST_TICKS = 0.2
-"""Seconds between ticks until all reads have been run once, so that readings that compare two
-samples are available soon after startup."""
+"""Seconds between ticks until all reads have run once, so that values that need two samples are
+available soon after startup."""
 
 STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
 ODD_AGAIN = 3600.0  # Seconds between log lines on impossible values of a device
 LEAST_STEP = 1.0
-"""Minimum clock step (s). Time services correct smaller differences by 0.5 ms per second."""
+"""Minimum clock step (s). A time service corrects a smaller error slowly (0.5 ms per second)."""
 
 
 class ClockSteps:
-    """Detects steps of the wall clock, once per tick."""
+    """Detects steps of the wall clock. `check` must be called on every tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ SHARED = 1.5  # Wall-clock seconds for which ticks share CPU times, to reduce re
 
 
 class ProcessorWaits:
-    """Time for which the agent's threads wait for a CPU, as a mean that favours recent ticks."""
+    """Time for which the agent's threads wait for a CPU: a total, and an exponential mean."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -84,16 +84,16 @@ HEALTH_KEY = ReadKey("agent", "health")
 
 
 HealthReport = Callable[[Snapshot, "Poller"], Reading]
-"""Returns the agent's own metrics for a snapshot, from the state of the poller."""
+"""A function that returns the agent's own metrics for a snapshot and the poller's state."""
 
 Listener = Callable[[Snapshot], None]
-"""Receives the readings of every tick in the event loop, so it must be fast. `Poller.latest`
-includes the results of observers and the agent's health."""
+"""A function that the poller calls with the snapshot of every tick, in the event loop, so it must
+be fast. `Poller.latest` also includes the readings of observers and the agent's health."""
 
 
 @dataclass(slots=True, eq=False)
 class Poller:
-    """Stores the latest reading of every read, and publishes all of them once per tick.
+    """Stores the latest reading of every read, and publishes all readings once per tick.
 
     `samples` contains recent samples, for observers and for use in the event loop.
     """
@@ -106,7 +106,7 @@ class Poller:
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
-    """Removes personal data from snapshots for all consumers but observers."""
+    """Removes personal data from a snapshot. Only observers receive snapshots with it."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
     stuck: frozenset[str] = frozenset()  # names of workers with a call that hangs
@@ -129,10 +129,10 @@ class Poller:
 
     @property
     def latest(self) -> Snapshot:
-        """The snapshot of the last tick, with the agent's health. The health is determined on
-        demand.
+        """The snapshot of the last tick, with the reports of observers and the agent's health,
+        which are computed on the first use.
 
-        Any thread may use this property, and waits while observers process a tick.
+        Any thread may use this property. It blocks while observers process a tick.
         """
         with self._understood:
             if self._whole.tick != self._data.tick:
@@ -140,8 +140,8 @@ class Poller:
             return self.disclose(self._whole)
 
     async def run(self) -> None:
-        """Run ticks forever, every second on the agent's clock after all reads have been run.
-        Missed ticks are skipped."""
+        """Run ticks forever: one per second on the agent's clock, and at first every 0.2 s, until
+        all reads have run once. Skip missed ticks."""
         due = self.clock.monotonic()
         while True:
             await self.tick()
@@ -178,19 +178,19 @@ class Poller:
             guard.run(partial(listener, shown), None)
 
     async def look_again(self) -> None:
-        """Shortly after a tick, start workers again if their reads requested it, because two
-        samples of a GPU form a short window. The next tick collects the readings."""
+        """Shortly after a tick, start workers again if a read has requested a second run, because
+        it needs two samples 100 ms apart. The next tick collects the readings."""
         pending = [worker for worker in self.workers if worker.is_pending()]
         if pending:
             await self.clock.sleep(intervals.WINDOW)
             await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
-        """Return a text with the workers whose reads have not all been run. The text is empty when
-        the agent is ready.
+        """Return a text that lists the workers with reads that have not run yet, or an empty string
+        if the agent is ready.
 
-        Stalled workers are not included, because the other data is worth serving, and an alert
-        reports the stall.
+        The agent is also ready if only stalled workers are missing: the other data is useful, and
+        an alert reports the stall.
         """
         waited = [
             worker.name
@@ -219,8 +219,8 @@ class Poller:
         self._log_odd(finished)
 
     def _log_odd(self, reading: Reading) -> None:
-        """Log impossible values, at most one per device and hour, because a faulty device may
-        report hundreds of them repeatedly. dgx_agent_absent_values counts all of them."""
+        """Log an impossible value, at most one per device and hour, because a faulty device may
+        report hundreds of them. dgx_agent_absent_values counts all of them."""
         odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
         device = reading.key.device
         if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):
@@ -265,9 +265,9 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
-    """Log when a read fails for the first time, recovers, or fails in a different way, but not
-    while its state remains the same. Errors of the same type in the same place are the same
-    failure, even if their messages differ."""
+    """Log a read that begins to fail, recovers, or fails in a different way. Do not log it while
+    its state remains the same. Two errors of the same type in the same place are the same failure,
+    even if their messages differ."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):
         return

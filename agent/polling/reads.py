@@ -1,5 +1,5 @@
-"""Reads: units of work that are scheduled and timed individually. A failed read does not affect
-other reads."""
+"""Reads. A read collects some metrics of a source, often for one GPU. Each read is scheduled and
+timed on its own, and its failure does not affect other reads."""
 
 import threading
 from collections import Counter
@@ -32,25 +32,25 @@ from agent.polling.counters import Filters
 from agent.polling.worker import Emit
 
 LATE = 0.4
-"""Share of a tick after which a read with an interval of one tick may run again, so that a read
-that was late by up to 0.6 ticks still runs in the next tick."""
+"""A read with an interval of one tick may run again after this share of a tick, so that a read that
+was late by up to 0.6 ticks still runs in the next tick."""
 
 SOONEST = 0.1  # Minimum share of the interval between two runs
 MOST_SERIES = 2048
 """Maximum number of series per metric and read: eight values for each of 256 devices. Sources that
-limit their own series stay below this limit and keep the important devices. A set of labels that
-grows without a limit is truncated."""
+limit their own series stay below this limit and keep the important devices. The limit protects
+Prometheus from a set of labels that grows without bound."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
-"""Reasons that are normal for a metric that never had values, but indicate a fault for a metric
-that had values."""
+"""Reasons that are normal if a metric never had values, but that indicate a fault if the metric had
+values before."""
 
 OFF = "off"  # Name of the part of a disabled source, which is neither up nor down
 
 
 @dataclass(slots=True)
 class ReadOutput:
-    """Collects the samples of a read. `labels` (often GPU and UUID) are first in every sample."""
+    """Collects the samples of a read. Every sample begins with `labels` (often GPU and UUID)."""
 
     at: float
     labels: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class ReadOutput:
     filters: Filters | None = None  # filters for counters, if there are earlier readings
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
-        """Add a value, or the reason for its absence. Impossible values are absent."""
+        """Add a value, or the reason why it is absent. An impossible value is absent."""
         if isinstance(value, Absent):  # raising a shared error keeps stack frames
             self.absent(metric, value, *labels)
             return
@@ -88,16 +88,16 @@ class ReadOutput:
             self.filters.keep(metric, labels)
 
     def reading(self, key: ReadKey) -> Reading:
-        """Return the samples and absences as the reading of a tick."""
+        """Return the samples and absences as a reading with an interval of one tick."""
         return Reading(key, self.at, intervals.TICK, tuple(self.samples), tuple(self.absences))
 
 
 @dataclass(slots=True, eq=False)
 class Read:
-    """A scheduled read of a source, in some cases for a single device.
+    """A scheduled read of a source, for all devices or for one.
 
-    `metrics` contains the metrics of a successful read, and `every` returns the current interval in
-    seconds. If `run_on_wake` is true, the read also runs immediately when the device wakes up.
+    `metrics` contains the metrics that the read can return. `every` returns the current interval in
+    seconds. If `run_on_wake` is true, the read also runs when work on the GPU starts or stops.
     """
 
     key: ReadKey
@@ -116,8 +116,8 @@ class Read:
     _gone: frozenset[str] = frozenset()  # metrics without values in the last run
 
     def ceased(self, reading: Reading) -> bool:
-        """Return whether a metric that used to have values was refused or impossible in this run
-        and in the previous run, because a faulty GPU does not always report failed calls."""
+        """Return whether a metric that had values was refused or impossible in this run and in the
+        previous run. A faulty GPU may refuse calls instead of reporting an error."""
         if not self._had:
             self._had = frozenset(sample.metric.name for sample in reading.samples)
         odd = {absence.metric.name for absence in reading.absences if absence.reason in CEASED}
@@ -128,7 +128,7 @@ class Read:
 
 
 def is_due(read: Read, now: float) -> bool:
-    """Return whether a read is due. A shorter interval takes effect immediately."""
+    """Return whether a read is due. If its interval has become shorter, the new interval counts."""
     return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
@@ -140,10 +140,10 @@ Question = tuple[Any, ...] | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
-    """A GPU value: its metric and further labels, and the NVML query: the name of a call
-    (`PowerUsage`) and its arguments, a field ID and its scope, or a function of the device. `part`
-    selects a value in the structure that the call returns. The NVML value is multiplied by `times`
-    and divided by `per`. The result is in the unit of the metric."""
+    """A GPU value: its metric, labels after those of the GPU, and the NVML query (`question`): the
+    name of a call such as `PowerUsage` and its arguments, a field ID and its scope, or a function
+    of the device. `part` selects a value in the structure that the call returns. The NVML value,
+    multiplied by `times` and divided by `per`, is in the unit of the metric."""
 
     metric: Metric
     question: Question
@@ -154,11 +154,11 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads rows in order, and all fields in a single call, because the driver returns neighbouring
-    fields of a link together. An absent value affects only that value. A lost GPU ends the read.
+    """Reads rows in order, and all field IDs in a single call, because the driver returns adjacent
+    fields of a link together. An absent value does not affect other rows. A lost GPU ends the read.
 
-    `rows` returns the rows. It is called again as long as no row has a value. Queries that are
-    refused are repeated in each run, because a link that is down may come up.
+    `rows` returns the rows, and is called again in each run until a row has a value. A refused
+    query is repeated in each run, because a link that is down may come up.
     """
 
     def __init__(self, device: NvmlDevice, rows: Callable[[], Iterable[GpuRow]]) -> None:
@@ -202,7 +202,7 @@ class GpuRows:
 
 @dataclass(slots=True)
 class ReadCosts:
-    """Wall-clock and CPU seconds by source, added up by the threads that run the reads."""
+    """Wall-clock and CPU seconds of all reads, by source. The reading threads add to them."""
 
     by_source: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -222,7 +222,7 @@ def everything_absent(
 
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
     """Run a read and measure its time. An exception affects only this read. Return the reading and,
-    if the read raised an error, the reason."""
+    if the read raised an exception, the reason for the absent values."""
     at = clock.monotonic()
     out = ReadOutput(at, read.labels, filters=read.filters)
     wall, cpu = clock.meter()
@@ -249,8 +249,8 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 
 def bound(out: ReadOutput) -> None:
-    """Drop the series of a metric beyond MOST_SERIES, and report their number. Internal metrics are
-    exempt, because they are not exported, and without all processes, jobs would be split."""
+    """Drop the series of a metric beyond MOST_SERIES, and report their number as an absence.
+    Internal metrics are exempt: they are not exported, and a missing process would split a job."""
     if len(out.samples) <= MOST_SERIES:
         return
     seen = Counter(sample.metric for sample in out.samples)
@@ -264,15 +264,15 @@ def bound(out: ReadOutput) -> None:
 
 
 def is_pending(read: Read, reading: Reading) -> bool:
-    """Return whether a read requested another run. Its last result remains valid."""
+    """Return whether a read requested another run. If so, its previous reading remains valid."""
     return read.due <= reading.at
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set the next due time of a read, so that devices keep their offsets in the interval.
+    """Set the next due time of a read. Each device keeps its own offset in the interval.
 
-    Offsets are relative to the origin of the clock. If they were relative to the last read, a slow
-    turn would permanently align all devices.
+    Offsets are relative to time 0 of the clock. If they were relative to the last run, all devices
+    would be read at the same time after a slow turn.
     """
     read.at = at
     if pending:
@@ -291,7 +291,7 @@ SOON_SECONDS = 0.05  # Reads due within this time run now, as ticks are not exac
 
 
 class ReadSchedule:
-    """Reads for a backend without devices that can be lost, such as reads of the host."""
+    """The reads of a backend whose devices cannot be lost, such as the host."""
 
     def __init__(self, reads: Iterable[Read], clock: Clock, read_costs: ReadCosts) -> None:
         self.reads = tuple(reads)
@@ -299,7 +299,7 @@ class ReadSchedule:
         self._read_costs = read_costs
 
     def due(self) -> bool:
-        """Return whether any read is due; may be called on any thread."""
+        """Return whether any read is due. Any thread may call this method."""
         now = self._clock.monotonic() + SOON_SECONDS
         return any(is_due(read, now) for read in self.reads)
 

@@ -1,4 +1,4 @@
-"""The known GPUs, including lost GPUs, and the order of reads."""
+"""The known GPUs, including lost GPUs, and the order in which their reads run."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from agent.polling.worker import Emit
 MOST_GPUS = 1024  # More than in any machine; larger counts from the driver are invalid
 
 BuildReads = Callable[[NvmlDevice, GpuState, int], Iterable[Read]]
-"""Returns the reads of a device, from the device, its state, and the machine's number of GPUs."""
+"""A function that returns the reads of a device. The last argument is the number of GPUs."""
 
 
 def count_of(nvml: Nvml) -> int:
@@ -46,8 +46,8 @@ class WatchedGpu:
         return self.device.identity.index
 
     def answers_like(self, before: "WatchedGpu") -> bool:
-        """Return whether the GPU supports the same queries as `before`, and has the same index and
-        connection to the driver."""
+        """Return whether the GPU has the same reads, index, MIG mode, and driver connection as
+        `before`."""
         here, there = self.device, before.device
         return (
             here.nvml is there.nvml
@@ -59,7 +59,7 @@ class WatchedGpu:
 
 @dataclass(slots=True, eq=False)
 class QueryRound:
-    """A query of all GPUs. If its thread is left with a GPU, another thread continues the query."""
+    """A query of all GPUs. If a GPU hangs, another thread continues with the other GPUs."""
 
     count: int
     unasked: list[int]  # indices
@@ -68,9 +68,9 @@ class QueryRound:
 
 @dataclass(slots=True, eq=False)
 class WatchedGpus:
-    """The GPUs by UUID. They are kept when the driver is reloaded and while they are lost, with
-    absent readings. A GPU that the driver no longer lists is forgotten with its readings. A fault
-    of a GPU affects only that GPU. Only the loss of the driver, Absent(no_driver), is raised."""
+    """The GPUs by UUID. While a GPU is lost or the driver is reloaded, the GPU is kept, and its
+    values are absent. If the driver no longer lists a GPU, it and its readings are dropped. A fault
+    of a GPU affects only that GPU. Only the loss of the driver is raised, as Absent(no_driver)."""
 
     build: BuildReads
     clock: Clock
@@ -82,11 +82,11 @@ class WatchedGpus:
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # including GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
-    """Reads of GPUs that do not respond and whose data has expired, and their last run times."""
+    """Reads whose data has expired because the GPU does not respond, and their last run times."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Query every GPU, or continue another thread's query. A GPU whose supported queries are
-        unchanged keeps its reads. Raise Left if this thread has to stay with a GPU that hangs."""
+        """Query every GPU, or continue another thread's query. A GPU that supports the same queries
+        as before keeps its reads. Raise Left if this thread has to stay with a GPU that hangs."""
         if self.round is None:
             count = self.threads.gpus = count_of(nvml)
             self.round = QueryRound(count, list(range(count)))
@@ -112,7 +112,7 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Query a GPU on the shared thread or its own thread. Return None without a response."""
+        """Return a GPU with its reads, or None if it does not respond. Runs on any GPU thread."""
         device = self._device(nvml, index)
         if device is None:
             return None
@@ -132,8 +132,8 @@ class WatchedGpus:
             return None
 
     def other_answers(self, nvml: Nvml, index: int) -> bool:
-        """Return whether the driver responds for another GPU. Such a response proves that the
-        driver is loaded despite errors of this GPU."""
+        """Return whether the driver responds for another GPU. If so, the driver is loaded, even if
+        this GPU reports that it is not."""
         for other in range(self.threads.gpus):
             if other != index and other not in self.threads.left:
                 try:
@@ -145,7 +145,7 @@ class WatchedGpus:
         return False
 
     def _refused(self, index: int, error: Exception, nvml: Nvml | None = None) -> None:
-        """Log once that a GPU does not respond. Raise the error if the driver is gone."""
+        """Log once that a GPU does not respond. If the driver is gone, raise the error."""
         no_driver = isinstance(error, Absent) and error.reason is Reason.NO_DRIVER
         if no_driver and not (nvml and self.other_answers(nvml, index)):
             raise error
@@ -172,7 +172,7 @@ class WatchedGpus:
         self._set_order()
 
     def query_missing(self, nvml: Nvml, index: int, emit: Emit) -> bool:
-        """Add a GPU that was lost or had never responded, if it responds now."""
+        """If a lost or unknown GPU responds now, add it. Return whether a GPU was added."""
         if index in self.threads.left or index in {gpu.index for gpu in self.answering()}:
             return False
         gpu = self._visited(nvml, index)
@@ -190,7 +190,7 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Return whether no other GPU has the same UUID. Otherwise, close the ambiguous device."""
+        """Return whether the UUID of the device is unique. Otherwise, close the device."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -241,16 +241,16 @@ class WatchedGpus:
             self._silent.pop(read, None)
 
     def close(self) -> None:
-        """Release the driver resources of each GPU before disconnecting, except for resources that
-        a GPU's own thread may be using."""
+        """Release the driver resources of all GPUs before disconnecting, except for GPUs with their
+        own threads, which may be using them."""
         for gpu in self._gpus.values():
             if not self._is_left(gpu):
                 gpu.device.close()
 
     def must_be_queried(self) -> bool:
-        """Return whether this check and the previous one both found a GPU whose supported queries
-        may have changed, because its MIG mode changed or its first query was temporarily refused.
-        Raise Left if this thread has to stay with a GPU that hangs."""
+        """Return whether all GPUs must be queried again: this check and the previous one found a
+        GPU whose MIG mode has changed or whose reads depend on a temporary refusal. Raise Left if
+        this thread has to stay with a GPU that hangs."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
@@ -280,8 +280,8 @@ class WatchedGpus:
         return gpu.index in self.threads.left
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
-        """Return the previous GPU if its supported queries are unchanged, so that its counters
-        continue. Decisions based on temporary refusals are repeated after the refusals end."""
+        """Return the known GPU if it supports the same queries, so that its counters continue. If
+        its reads depend on a temporary refusal that has ended, return None."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None
@@ -300,7 +300,7 @@ class WatchedGpus:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 
     def _set_order(self) -> None:
-        """Sort reads by interval, so that expensive reads do not delay frequent reads."""
+        """Sort the reads: reads of every tick run before less frequent, expensive reads."""
         for gpu in self._gpus.values():
             gpu.answers = self._answers.setdefault(gpu.uuid, gpu.answers)
         pairs = [(gpu, read) for gpu in self.answering() for read in gpu.reads]

@@ -1,4 +1,4 @@
-"""A worker: the daemon thread of a backend. A call that hangs stalls only its worker."""
+"""A worker runs a backend's reads on a daemon thread. A call that hangs stalls only its worker."""
 
 import asyncio
 import threading
@@ -17,17 +17,17 @@ from agent.polling import intervals
 T = TypeVar("T")
 
 Finished = Reading | ReadKey
-"""Result of a worker: a reading or, if the device is gone, the key of a reading to drop."""
+"""Result of a worker: a reading, or the key of a reading to drop because its device is gone."""
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
-"""Leaves the current call to its thread. Returns the wall-clock seconds until the next check (0 if
-the call was left, so another thread continues), or None if the call cannot be left."""
+"""A function that checks whether the current call hangs. It returns 0 if another thread must take
+over, or else the wall-clock seconds until the next check, or None if a check is useless."""
 
 SHORTEST_WAIT = 0.01
-"""Minimum wall-clock seconds between two checks of a call, whose measured time does not advance
-while the agent waits for a CPU."""
+"""Minimum wall-clock seconds between two checks of a call. The measured time of a call does not
+advance while the agent waits for a CPU."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +53,7 @@ class Guard:
         return result
 
     def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
-        """Return the reading that `work` returns for the snapshot, with the failure of `run`."""
+        """Return the reading that `work` returns, with the failure of the last `run`, if any."""
         try:
             reading = work(snapshot)
         except Exception as error:
@@ -65,8 +65,8 @@ class Guard:
 class Worker:
     """Runs `work` once per tick on its own thread, and returns readings as they are completed.
 
-    A daemon thread is used instead of an executor, because a driver call that never returns must
-    not block the exit. If `leave` permits it, another thread takes over, and the thread that hangs
+    The thread is a daemon, not part of an executor, because a driver call that never returns must
+    not block the exit. If `leave` returns 0, another thread takes over, and the thread that hangs
     ends with its call.
     """
 
@@ -99,7 +99,7 @@ class Worker:
         self._start()
 
     def has_work(self) -> bool:
-        """Return whether a turn is in progress or any read is due."""
+        """Return whether a turn (a run of `work`) is in progress or any read is due."""
         return self.busy or self._due()
 
     def start_turn(self) -> asyncio.Future[None]:
@@ -135,7 +135,7 @@ class Worker:
         self._turns.put(None)
 
     async def _relieve(self, leave: Leave) -> None:
-        """Start another thread as soon as this thread may be left with a call that hangs."""
+        """Start another thread as soon as `leave` returns 0, because a call hangs."""
         while True:
             with self._lock:
                 wait = leave() if self.busy else None
@@ -167,8 +167,8 @@ class Worker:
 
 
 class InlineWorker(Worker):
-    """A worker without a thread, for tests and for readings in memory. `start_turn` returns after
-    the turn."""
+    """A worker without a thread, for tests and for data in memory. `start_turn` runs the whole turn
+    before it returns."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()
@@ -177,7 +177,7 @@ class InlineWorker(Worker):
         return ended
 
     def _start(self) -> None:
-        """Start no thread."""
+        """Do not start a thread."""
 
 
 def _end(future: asyncio.Future[None]) -> None:
