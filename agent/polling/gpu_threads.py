@@ -48,7 +48,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A visit to a GPU. After `patience` wall-clock seconds, another thread may take over."""
+    """A visit to a GPU. It hangs if it takes longer than `patience` (wall-clock seconds)."""
 
     index: int
     watch: Stopwatch
@@ -110,8 +110,8 @@ class GpuThreads:
                 raise Left(visit.left)
 
     def leave(self) -> float | None:
-        """Leave the current visit to its thread. Return the wall-clock seconds until the next
-        check, 0 if the visit was left, or None if leaving it would be useless."""
+        """If the current visit hangs, give the GPU its own thread and return 0: the caller starts
+        another thread. Otherwise return the seconds until the next check, or None if useless."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:

@@ -222,8 +222,8 @@ class WatchedGpus:
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """Report that a GPU which does not respond has no values, for each reading that expires
-        before the next tick. Reads that become due in the meantime run when the GPU responds."""
+        """For each read of a GPU that does not respond, emit an absent reading if the last reading
+        expires before the next tick. A read that becomes due runs when the GPU responds."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
             return

@@ -1,1 +1,1 @@
-"""Sources: one file per subsystem, with each metric declared next to the code that reads it."""
+"""Sources: one module per subsystem. Each declares its metrics in a TOML file and reads them."""

@@ -29,8 +29,8 @@ NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
 FIRST_WINDOWS = 8  # Number of windows at the start of a job that are measured every second
 LEAST_ACTIVITY = 0.1
-"""Minimum activity in a window for a reliable ratio. At 0.05 to 0.07, the ratios of two training
-jobs on H100 GPUs were too high by a sixth."""
+"""Minimum activity in a window for a reliable ratio to activity. At activities of 0.05 to 0.07, the
+ratios of two training jobs on H100 GPUs were too high by a sixth."""
 
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
@@ -45,7 +45,7 @@ ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 @dataclass(slots=True)
 class ActivityFromGpm:
-    """Mean activity between two samples of GPM."""
+    """Reads the mean activity between two GPM samples."""
 
     gpm: Gpm
     gpu: GpuContext
@@ -78,8 +78,8 @@ class ActivityFromGpm:
 
     def _mean_clock(self) -> float:
         """Return the SM clock as a fraction of its maximum. The clock is the mean of the last two
-        readings, because GPM measures the time between the two. Raise Absent if a clock is
-        unknown."""
+        readings, because GPM covers the time between them. Raise Absent if the current or maximum
+        clock is unknown."""
         before, self._clock = self._clock, None
         if not self._highest:
             self._highest = self.gpu.device.number("MaxClockInfo", SM_CLOCK)
@@ -121,7 +121,7 @@ class WindowFromGpm:
 
 @dataclass(slots=True)
 class ActivityFromSamples:
-    """Activity based on all 200 ms samples in the driver's buffer. Without a buffer, NVML's
+    """Computes activity from the driver's buffer of 200 ms samples. Without a buffer, NVML's
     utilization is integrated from tick to tick."""
 
     gpu: GpuContext
@@ -176,7 +176,7 @@ class ActivityFromSamples:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU: means and, with GPM, windows within a second."""
+    """Yield the reads of a GPU: mean activity and, with GPM, windows of 100 ms."""
     samples, gpm = ActivityFromSamples(gpu_context), gpu_context.gpm
     run, every = samples.read, samples.interval
     if gpm is not None:

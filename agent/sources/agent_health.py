@@ -1,5 +1,5 @@
-"""Metrics of the agent itself: status and cost of sources, absent values and the reasons, and the
-duration and failures of driver calls by GPU."""
+"""Metrics of the agent itself: the status and cost of sources, the number of absent values by
+reason, and the duration and failures of driver calls for each GPU."""
 
 import platform
 from collections import Counter
@@ -29,7 +29,7 @@ GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return whether each source is up, that is, no read failed and its worker is not stalled."""
+    """Return whether each source is up: no read failed, and its worker is not stalled."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
         if key.part != OFF:
@@ -38,7 +38,7 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
 
 
 def reading(snapshot: Snapshot, poller: Poller) -> Reading:
-    """Return samples of all metrics in this file. Absences in `snapshot` are counted."""
+    """Return the reading of the metrics in this file. It counts the absences in `snapshot`."""
     out = ReadOutput(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)
@@ -68,7 +68,7 @@ def reading(snapshot: Snapshot, poller: Poller) -> Reading:
 
 
 def answers(gpus: GpuWatch) -> Read:
-    """Return the read for the duration and the failures of driver calls by GPU."""
+    """Return the read of the duration and failures of driver calls for each GPU."""
     both = (GPU_READ_SECONDS, GPU_READ_FAILURES)
 
     def read(out: ReadOutput) -> None:

@@ -1,4 +1,4 @@
-"""Allocation of GPUs to jobs, as reported by Slurm and the kubelet."""
+"""Reads which GPUs Slurm and the kubelet have allocated to which jobs."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +23,8 @@ from agent.threads import Spawn, at_once, on_a_thread
 
 
 class AllocationConfig(Section, frozen=True):
-    """Sources of allocations. `slurm` enables squeue and scontrol. `kubelet` is the path of the pod
-    resources socket, or empty to disable the kubelet."""
+    """Settings for allocations. `slurm` enables calls of squeue and scontrol. `kubelet` is the path
+    of the pod resources socket; if it is empty, the kubelet is not queried."""
 
     table = "allocation"
     slurm: bool = False
@@ -35,18 +35,18 @@ _METRICS = declared_beside(__file__)
 ALLOCATED = _METRICS["dgx_gpu_allocated"]
 
 EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
-"""Seconds after which the last response to a query expires."""
+"""Seconds for which the last response to a query is valid."""
 
 GRES = ("/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
 """Paths of gres.conf. slurmctld sends the first file to nodes without local configuration."""
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
-"""The message has no job number, because only job.info permits to export it."""
+"""The message does not contain the job ID, because only `job.info` permits its export."""
 
 
 @dataclass(slots=True)
 class AllocationRead:
-    """Queries commands and sockets through `spawn`. A later read collects the responses."""
+    """Queries commands and sockets on other threads. A later read collects the responses."""
 
     host: Host
     options: HostOptions
@@ -119,7 +119,7 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _lines(self, host: str) -> list[str]:
-        """Query Slurm by the short host name, and then by the full name. Slurm may use either."""
+        """Query Slurm for the short host name, and then for the full name. Slurm may use either."""
         short = host.partition(".")[0]
         try:
             return self.host.schedulers.slurm(short)
@@ -142,7 +142,7 @@ class AllocationRead:
         return allocation.of_pods(pods, devices)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
-        """Return Slurm's order of GPUs. Raise Absent if Slurm may count other devices."""
+        """Return minor numbers in Slurm's order. Raise Absent if Slurm may count other devices."""
         if self.gpus.divided:
             raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:
@@ -157,7 +157,7 @@ class AllocationRead:
 
 
 def together(answers: Sequence[Given | Failure]) -> Given:
-    """Return all allocations, and the reason why some allocations may be missing."""
+    """Merge the allocations of all schedulers, with a reason if some may be missing."""
     given = [one for one in answers if isinstance(one, Given)]
     hidden = [one.hidden for one in given if one.hidden]
     hidden += [Absent(Reason.FAILED, str(one)) for one in answers if isinstance(one, Failure)]

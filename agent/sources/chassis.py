@@ -31,8 +31,8 @@ NO_ALARMS = re.compile(
     r"(coretemp|k10temp|nvme|drivetemp|mlx5|amdgpu|nouveau|acpitz|iwlwifi|"
     r"(nct|it8|w83|f71|sch|lm|adt|asus|thinkpad).*)"
 )
-"""Chips of CPUs, disks, and cards, and mainboard chips whose unused inputs raise permanent
-alarms."""
+"""Hwmon chips without alarms of the chassis: chips of CPUs, disks, and cards, and mainboard chips
+whose unused inputs raise permanent alarms."""
 UNREADABLE = Absent(Reason.FAILED, "the chip does not say whether it raises an alarm")
 
 
@@ -57,7 +57,7 @@ def _alarms(files: FileTree, out: ReadOutput) -> None:
 
 
 def _dimms(files: FileTree, out: ReadOutput) -> None:
-    """Add error counts per DIMM or rank, and per controller for errors without a known DIMM."""
+    """Add the error counts of each DIMM or rank, and of controllers (errors of unknown DIMMs)."""
     found: list[tuple[str, str, str]] = []
     for controller in names_in(files, EDAC):
         for part in ("", *names_in(files, f"{EDAC}/{controller}")):

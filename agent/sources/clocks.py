@@ -1,4 +1,4 @@
-"""Clocks, performance states, and the seconds for which each reason has throttled the clocks."""
+"""Clocks, performance states, and the seconds for which the clocks were throttled, by reason."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -20,14 +20,14 @@ REASONS = _METRICS["dgx_gpu_throttle_state"]
 MHZ = 1e6
 
 KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
-"""Mask of the bits that NVML's header defines, and the reason that stands for all other bits."""
+"""KNOWN_REASONS: mask of the bits in NVML's header. UNKNOWN: the reason for all other bits."""
 
 APPLICATION_CLOCKS = 0x2
-"""Bit for clocks that an administrator has set (nvidia-smi -ac or -lgc)."""
+"""Bit in the event mask that is set if an administrator limited clocks (nvidia-smi -ac or -lgc)."""
 
 
 class Throttle(NamedTuple):
-    """A throttle reason, its bit in the event mask, and the field that counts it in ns, if any."""
+    """A throttle reason, its bit in the event mask, and the ID of its counter in ns (or 0)."""
 
     reason: str
     bit: int = 0
@@ -38,7 +38,7 @@ THROTTLES = tuple(Throttle(name, **row) for name, row in _METRICS.kinds[THROTTLE
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """Return the mask of current throttle reasons. Older drivers name the function differently."""
+    """Return the mask of current throttle reasons. In older drivers, the call has another name."""
     try:
         mask = device.number("CurrentClocksEventReasons")
     except Absent as absent:
@@ -89,7 +89,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     state = gpu_context.state
 
     def sm_clock(device: NvmlDevice) -> float:
-        """Return the SM clock. It is also used for the tensor core throughput."""
+        """Return the SM clock (MHz), and store it for the computation of tensor throughput."""
         state.sm_clock = None  # stays None if the call raises an error
         state.sm_clock = device.number("ClockInfo", SM_CLOCK)
         return state.sm_clock

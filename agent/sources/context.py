@@ -1,4 +1,4 @@
-"""Context in which sources build the reads of a GPU or of the host."""
+"""Inputs from which sources build the reads of a GPU or of the host."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ scrape had 3.5 MB."""
 
 
 def _question(call: str | int) -> tuple[Question, str]:
-    """Return the NVML query in a declaration, and the part of the response to use."""
+    """Parse the `call` of a metric. Return the NVML query, and the part of its result to use."""
     if isinstance(call, int):
         return (call, 0), ""
     form = re.fullmatch(r"(\w+)(?:\(([\d, ]+)\))?(?:\.(\w+))?", call)
@@ -37,8 +37,8 @@ def _question(call: str | int) -> tuple[Question, str]:
 
 
 def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
-    """Return the first MOST_DEVICES devices. If there are more, add an absence with the number of
-    omitted devices. `key` is the setting that selects devices."""
+    """Return the first MOST_DEVICES devices. If there are more, add an absence that gives the
+    number of omitted devices. `key` is the name of the setting that selects devices."""
     if len(found) > MOST_DEVICES:
         why = f"{len(found) - MOST_DEVICES} of {len(found)} devices are left out"
         out.absent(metric, Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why))
@@ -47,8 +47,8 @@ def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") 
 
 @dataclass(slots=True)
 class Listing:
-    """List of the devices of a kind. It is updated every minute, and whenever the counted names or
-    the settings change, because listing directories on every tick is expensive."""
+    """A cached list of the devices of a kind. It is updated every minute, and when `names` or
+    `setting` change, because listing directories on every tick is expensive."""
 
     find: Callable[[Collection[str]], list[str]]
     _known: tuple[object, object] | None = None
@@ -64,13 +64,13 @@ class Listing:
 
 
 def is_virtual(files: FileTree, device: str) -> bool:
-    """Return whether a device is an SR-IOV virtual function. It exists only as long as its pod."""
+    """Return whether a device is an SR-IOV virtual function, which belongs to a pod or VM."""
     return "physfn" in names_in(files, f"{device}/device")
 
 
 def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
-    """Return whether a file contains a number above 0. Return None if the file cannot be read, or
-    if it does not contain a number from 0 to `most`."""
+    """Return whether the number in a file is above 0. Return None if the file cannot be read, or if
+    it does not contain a number from 0 to `most`."""
     try:
         number = read_int(files, path)
     except Absent:
@@ -80,8 +80,8 @@ def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """The settings, and the interval in seconds of the counters that explain why a GPU is starved.
-    Sources look up settings in every read, because a reload may change them at any time."""
+    """The settings, and the interval (s) of the reads that show why a GPU is starved. Sources look
+    up the settings in every read, because a reload may change them at any time."""
 
     configuration: Configuration = field(default_factory=Configuration)
     every: Callable[[], float] = EACH_TICK
@@ -93,7 +93,7 @@ class HostOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """A GPU and the context of its reads. `gpm` is None if the GPU does not support GPM."""
+    """A GPU and the inputs of its reads. `gpm` is None if the GPU does not support GPM."""
 
     device: NvmlDevice
     state: GpuState
@@ -116,9 +116,9 @@ class GpuContext:
         run_on_wake: bool = False,
         together: bool = False,
     ) -> Read:
-        """Return a read of this GPU. `every` is a number of seconds, or a function that returns the
-        number. If values are compared between GPUs (`together`), their reads run in the same tick.
-        Other reads are staggered."""
+        """Return a read of this GPU. `every` is a number of seconds, or a function that returns it.
+        If `together` is true, the reads of all GPUs run in the same tick, so that their values can
+        be compared. Other reads are staggered."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)
         return Read(
@@ -144,8 +144,8 @@ class GpuContext:
         every: float,
         rows: Callable[[], Iterable[GpuRow]],
     ) -> Read:
-        """Return a read for a table of rows. The read becomes infrequent when the driver has
-        permanently refused every row."""
+        """Return a read for a table of rows. If the driver permanently refuses every row, the read
+        runs only every hour."""
         table = GpuRows(self.device, rows)
 
         def interval() -> float:
@@ -154,7 +154,7 @@ class GpuContext:
         return self.read(source, part, metrics, table.read, interval)
 
     def declared(self, source: str, declarations: Declarations) -> Iterator[Read]:
-        """Yield the reads of all metrics that are declared with an NVML call."""
+        """Yield the reads of all declared metrics that have a `call`."""
         by_read: dict[tuple[str, str], list[GpuRow]] = {}
         for metric, table in declarations.asked:
             calls = table.call if isinstance(table.call, dict) else {"": table.call}

@@ -1,5 +1,5 @@
-"""Whole disks and arrays: bytes, busy time, models, lost members, and failing disks. The values
-come from kernel files that all users can read, and from SMART data reported by udisks2."""
+"""Whole disks and arrays: bytes, busy time, models, lost members, and failing disks. The sources
+are kernel files that all users can read, and udisks2, which reports SMART data."""
 
 import json
 import re
@@ -39,15 +39,15 @@ FAULT = _METRICS["dgx_disk_fault"]
 
 BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 STOPPED = {"clear", "inactive", "broken"}
-"""States of an array that is not running, for which `raid_disks` may be 0."""
+"""States of an array that is not running. Its `raid_disks` file may contain 0."""
 
 SURVIVES = {"raid0": 0, "linear": 0, "raid4": 1, "raid5": 1, "raid6": 2}
-"""Number of members that an array can lose, by level. A mirror needs a single member, and a RAID 10
-array needs half of its members."""
+"""Number of members that an array can lose, by level. Other levels (mirrors) need one member, and
+RAID 10 needs half of the members."""
 
 SET = re.compile(r"external:[^/]")
-"""Metadata version of a container, a set of disks that firmware divides into arrays. Containers
-never run."""
+"""Pattern for the metadata version of a container: a set of disks that firmware divides into
+arrays. A container never runs."""
 
 MOST_ERRORS = 1 << 31
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
@@ -94,7 +94,7 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 def _arrays(
     host: Host, options: HostOptions, seen: dict[str, dict[str, None]], out: ReadOutput
 ) -> None:
-    """Read the state of all arrays. `seen` contains all members that each array has had."""
+    """Read the state of all arrays. `seen` contains the members that each array had earlier."""
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
     arrays = [
@@ -136,19 +136,19 @@ def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> boo
 
 
 def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
-    """Return the state of a member according to the array, and whether the disk is dead."""
+    """Return the state of a member in the array, and whether the disk itself is dead."""
     state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
     return state, text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
 
 
 def counted(disk: str) -> str:
-    """Return the /proc/diskstats name of a disk in /sys. In /sys, `!` replaces slashes
+    """Return the name in /proc/diskstats of a disk in /sys, where `!` replaces slashes
     (cciss!c0d0)."""
     return disk.replace("!", "/")
 
 
 def whole_disks(files: FileTree, options: HostOptions) -> list[str]:
-    """Return the whole disks, starting with arrays."""
+    """Return the names of arrays and then of whole disks."""
     ignored = options.settings[DiskConfig].ignore
     found = [
         name
@@ -177,7 +177,7 @@ def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
 
 
 def raid_disks(files: FileTree, array: str) -> int:
-    """Return the number of array members. During a reshape, the new number is listed first."""
+    """Return the number of members of an array. During a reshape, it is the new number."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
     if not (number := whole(text.partition(" ")[0], 9)):
@@ -186,7 +186,7 @@ def raid_disks(files: FileTree, array: str) -> int:
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """Return the number of working members. Levels without redundancy have no file `degraded`, so
+    """Return the number of working members. Arrays without redundancy have no file `degraded`, so
     their members are counted."""
     path = f"{BLOCK}/{array}/md/degraded"
     try:
@@ -199,13 +199,13 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
 
 DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
-"""States in which NVMe controllers and SCSI devices do not work. All others are temporary."""
+"""States in which an NVMe controller or SCSI device does not work. All others are temporary."""
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
-"""The udisks2 objects, which dgx-telemetry-smart.service reads every ten minutes, because only root
-can query the disks. The file is removed when the service stops. storaged.org/udisks/docs documents
-the interfaces: org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller."""
+"""File with the udisks2 objects. dgx-telemetry-smart.service writes it every ten minutes, because
+only root can query the disks. The file is removed when the service stops. storaged.org/udisks/docs
+documents the interfaces: org.freedesktop.UDisks2.Drive.Ata and .NVMe.Controller."""
 
 UDISKS = "org.freedesktop.UDisks2"
 SILENT = Absent(
@@ -256,9 +256,9 @@ def _smart(files: FileTree, out: ReadOutput) -> None:
 
 
 def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
-    """Return whether each whole disk is failing, by name, from udisks2 objects. Disks that udisksd
-    has not read, or cannot read, are omitted. An NVMe disk that is only overheated is not failing,
-    because the kernel reports its temperature."""
+    """Return whether each whole disk in the udisks2 objects is failing, by disk name. Disks that
+    udisksd has not read, or cannot read, are omitted. An NVMe disk that is only overheated does not
+    count as failing, because the kernel reports its temperature."""
     found: dict[str, bool] = {}
     for path, interfaces in objects.items():
         block = interfaces.get(f"{UDISKS}.Block")

@@ -1,4 +1,4 @@
-"""The NVSwitch fabric, as reported by each GPU: its registration state and its faults."""
+"""The NVSwitch fabric as each GPU reports it: the GPU's registration state, and faults."""
 
 import ctypes
 from collections.abc import Iterator
@@ -24,18 +24,18 @@ REGISTRATION = "registration_error"
 
 MASK_PARTS = _METRICS.kinds[HEALTH.name]
 UNHEALTHY, HEALTHY = "unhealthy", 1
-"""Kind for an unhealthy summary without any other kind, and the value of a healthy summary."""
+"""Kind of fault if only the summary is unhealthy, and the summary's value for a healthy fabric."""
 
 ANSWERS = (
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
     ("GpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
 )
-"""Calls and their structures, latest first. A driver supports those up to its own version."""
+"""Calls and their structures, latest first. Older drivers support only the older structures."""
 
 
 def health(mask: int, summary: int) -> dict[str, bool]:
-    """Return the kinds of faults that the fabric reports, and whether each is present."""
+    """Return the kinds of faults that the fabric can report, and whether each is present."""
     found = {
         kind: value != healthy
         for kind, (shift, bits, healthy) in MASK_PARTS.items()

@@ -25,11 +25,11 @@ FABRIC_MANAGER = _METRICS["dgx_fabric_manager_running"]
 
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
 """Mount tables of the host and of the agent itself. The second is used only if the first is not
-readable, because a service without access to /home cannot see any mounts there."""
+readable, because a service without access to /home does not see the mounts below it."""
 
 
 class CpuBusy:
-    """CPU utilization between two reads of the CPU times, and the time spent waiting for disks. The
+    """Reads CPU utilization since the previous read, and the time that CPUs waited for disks. The
     first read has no result."""
 
     def __init__(self, psutil: Psutil) -> None:
@@ -59,7 +59,7 @@ STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 
 
 def _pressure(files: FileTree, out: ReadOutput) -> None:
-    """Read the pressure totals of all resources, even if some of them cannot be read."""
+    """Read the pressure totals of all resources. A resource that cannot be read is absent."""
     refused = []
     for resource, kinds in STALLS.items():
         path = f"/proc/pressure/{resource}"
@@ -130,15 +130,15 @@ class FabricService:
         out.add(FABRIC_MANAGER, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Return whether root runs a program. For speed, the name is checked first."""
+        """Return whether root runs process `pid` with `name`. The name is cheaper to check."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         return processes.is_roots(self._files, int(pid), name)
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """Yield the reads of the host. Reads that explain waiting for input may run every tick. Reads
-    of mounts and services are infrequent."""
+    """Yield the reads of the host. Reads that show why a GPU is starved may run every tick. Mounts
+    and services are read less often."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (

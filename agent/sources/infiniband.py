@@ -30,7 +30,7 @@ FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
 
 
 class PortCounter(NamedTuple):
-    """A port counter: its metric, file, and unit."""
+    """A port counter: its metric, its file, and the factor to the unit of the metric."""
 
     metric: Metric
     file: str
@@ -70,7 +70,7 @@ class InfinibandPorts:
         ]
 
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
-        """Yield the ports and their directories. Raise Absent if there are none."""
+        """Yield each port with its directory. Raise Absent if there are no ports."""
         folders = self._folders.at(out.at)
         if not folders:
             raise Absent(Reason.MISSING, f"{CLASS} lists no port")
@@ -84,7 +84,7 @@ class InfinibandPorts:
                 out.ask(row.metric, partial(self._value, port, folder, row), *port, *row.kind)
 
     def links(self, out: ReadOutput) -> None:
-        """Read the state and the rate of a port together, so that they are consistent."""
+        """Read the state and the rate of each port together, so that they are consistent."""
         for port, folder in self._at(out, PORT_UP):
             out.ask(PORT_UP, partial(link_up, self._files, folder), *port)
             out.ask(RATE, partial(rate, self._files, folder), *port)
@@ -112,7 +112,7 @@ def _count(files: FileTree, path: str) -> int:
 
 
 def _state(files: FileTree, path: str) -> int:
-    """Return the number before a colon, for example 4 for `4: ACTIVE`."""
+    """Return the number before the colon in a file, for example 4 for `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
     if number not in PORT_STATES:

@@ -1,5 +1,5 @@
-"""MIG metrics, reported for each GPU instance. The metrics of the whole GPU do not include them. In
-MIG mode, the whole GPU does not support most calls."""
+"""Metrics of each MIG instance. They are separate from the metrics of the whole GPU, which does not
+support most calls in MIG mode."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,7 +34,7 @@ ALL = (INSTANCE_INFO, USED, TOTAL, FREE, INSTANCE_PROCESSES, ACTIVE_SECONDS, *SH
 
 @dataclass(slots=True)
 class Instances:
-    """All instances of a GPU. They are listed again in each read."""
+    """Reads all MIG instances of a GPU. Each read lists them again."""
 
     gpu: GpuContext
     _gpm: dict[tuple[int, str], Gpm] = field(default_factory=dict)  # by instance ID and UUID

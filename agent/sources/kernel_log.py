@@ -1,4 +1,4 @@
-"""The kernel log: GPU errors, passed to the XID counts, and NVSwitch errors."""
+"""The kernel log: counts NVSwitch errors, and passes GPU errors to the XID counts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,8 +20,8 @@ BURST = 60.0  # Seconds for which repeated errors of a switch with the same code
 
 @dataclass(slots=True)
 class KernelLogRead:
-    """Reads new lines of the kernel log on every tick. `xid` is called for each GPU error, and
-    `answers` is called with True if the log can be read, and otherwise with False."""
+    """Reads new lines of the kernel log on every tick. It calls `xid` for each GPU error, and calls
+    `answers` with whether the log can be read."""
 
     kernel_log: KernelLog
     xid: Callable[[KernelXid], None]

@@ -39,9 +39,9 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # stand for an unknown speed 
 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
-    """Return the NICs among the interfaces. NICs are interfaces with a device; virtual interfaces
-    (such as bridges or container endpoints) send through NICs. If no interface has a device, as in
-    a container, return all. If `ignore` is configured, only `ignore` applies."""
+    """Return the NICs among the interfaces. A NIC is an interface with a device. Virtual
+    interfaces, such as bridges, send through NICs and are omitted. If no interface has a device, as
+    in a container, return all. If `ignore` is configured, only `ignore` decides."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:
@@ -74,8 +74,8 @@ def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: Rea
 
 
 def link_up(files: FileTree, device: str) -> float:
-    """Return 1 if the link is up, and 0 otherwise. If the driver does not report an operational
-    state, the carrier is used."""
+    """Return 1 if the link is up, and 0 otherwise. If the driver does not report the operational
+    state, the carrier determines the result."""
     path = f"{NET}/{device}/operstate"
     state = read_text(files, path)
     if state in NIC_STATES:

@@ -30,12 +30,12 @@ LINKS_EXPECTED = _METRICS["dgx_nvlink_links_expected"]
 ERRORS = _METRICS["dgx_nvlink_errors_total"]
 
 UP_STATES = (1, 2)
-"""States of links that carry traffic, or can do so immediately: active and sleeping. In state 3, a
+"""States of a link that is up: active and sleeping (it can carry traffic at once). In state 3, a
 link is active, but its traffic is disabled."""
 
 KIB_BYTES = 1024.0
 _FIELDS = (138, 139, 140, 141)
-"""KiB of payload transmitted and received, and KiB on the wire, including protocol overhead."""
+"""Field IDs: KiB of payload transmitted and received, and the same KiB with protocol overhead."""
 
 _OF_ALL = TRANSMITTED, RECEIVED, WIRE_TRANSMITTED, WIRE_RECEIVED
 _OF_LINK = LINK_TRANSMITTED, LINK_RECEIVED, LINK_WIRE_TRANSMITTED, LINK_WIRE_RECEIVED
@@ -91,8 +91,8 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, int], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Yield rows for payload and wire bytes, with NVLink 5 fields if the driver supports only
-        those."""
+        """Yield rows for payload and wire bytes. If the driver supports only the NVLink 5 fields,
+        use these."""
         if self._newer is None:
             asked = _FIELDS[0], NVLINK5_BYTES[138]
             old, new = (
@@ -142,9 +142,9 @@ class LinkReads:
             out.add(LINK_INFO, 1, str(link), *far_end(self._device, link))
 
     def error_rows(self) -> list[GpuRow]:
-        """Return a row for each link and kind. If any link supports fields, the fields are used,
-        because the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries.
-        The refusal must not affect other links."""
+        """Return a row for each link and kind of error. If any link supports fields, use fields,
+        because the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries,
+        which must not affect other links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in fields.items()]
@@ -163,11 +163,11 @@ class LinkReads:
 
 
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
-    """Return the kind of the remote device of a link, and its PCI address if it is a GPU.
+    """Return the kind of device at the remote end of a link, and its PCI address if it is a GPU.
 
-    For a switch, and for a link that is down, all bits of the address are set. Drivers before 470
-    do not report the kind. With these drivers, a device with a valid address must be a GPU, because
-    they do not support any known system with NVSwitches.
+    If the device is a switch or the link is down, all bits of the address are set. Drivers before
+    470 do not report the kind. With these drivers, a device with a valid address must be a GPU,
+    because they do not support any known system with NVSwitches.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")
@@ -185,7 +185,7 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. Values that are compared between GPUs are read in the same tick."""
+    """Yield the reads of a GPU. The byte totals of all GPUs are read in the same tick."""
     links, minute = LinkReads(gpu_context), intervals.LINKS
     read, every = partial(gpu_context.read, "nvlink"), links.totals_interval
     yield read("totals", TOTALS, links.totals.read, every, run_on_wake=True, together=True)

@@ -26,13 +26,13 @@ WIDTH_LIMIT = _METRICS["dgx_pcie_width_limit"]
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
-"""Ratio to the link rate above which a rate is a driver error (drivers 560-565 multiplied rates by
-1000)."""
+"""A rate above the link rate times this factor is a driver error (drivers 560-565 multiplied rates
+by 1000)."""
 
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 DEVICES = "/sys/bus/pci/devices"
 SPEEDS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-"""PCIe generation by GT/s, in the kernel's format."""
+"""PCIe generation by speed in GT/s, as the kernel writes it."""
 
 
 def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
@@ -44,7 +44,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """PCIe traffic from a call that blocks for 20 ms per direction. Each tick reads two GPUs."""
+    """Reads PCIe traffic with a call that blocks for 20 ms per direction; two GPUs per tick."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
@@ -97,8 +97,8 @@ def _uplink(files: FileTree, port: str) -> float:
 
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
-    """Add the uplinks of the switches above a GPU, if the agent can read them. GPUs behind a switch
-    share its uplink. The uplink may be saturated although the slots are not."""
+    """Add the uplinks of the switches above a GPU, if the agent can read them. GPUs below a switch
+    share its uplink, which may be saturated although the slots are not."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:

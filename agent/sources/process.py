@@ -20,7 +20,7 @@ from agent.sources.context import GpuContext
 
 
 class ProcessConfig(Section, frozen=True):
-    """Process settings. The `series` largest processes on each GPU have series of their own."""
+    """Settings for processes. The `series` largest processes on each GPU have their own series."""
 
     table = "process"
     series: Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")] = 0
@@ -36,7 +36,7 @@ SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
-"""Memory use in bytes above which a GPU without listed processes counts as used. In a container
+"""If more memory (bytes) is used but no process is listed, processes are hidden. In a container
 that cannot see the host's processes, the driver lists none."""
 
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
@@ -44,7 +44,7 @@ MOST_SHOWN = 8  # Maximum number of processes per GPU that the page names
 MPS_SERVER = "nvidia-cuda-mps"
 """Name of the server and the control daemon of the CUDA Multi-Process Service (MPS), truncated by
 the kernel to 15 characters. The server uses all GPUs for its clients, which are also listed (since
-Volta). A server that a user's own daemon has started counts as the user's process."""
+Volta). If a user's own daemon started the server, it counts as a process of the user."""
 
 DISPLAYS = ["Xorg", "X", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "mutter-x11-fram"]
 """Display servers. They do not count as jobs."""
@@ -56,8 +56,8 @@ because any graphics program can have the name of a display server."""
 
 @dataclass(slots=True)
 class Processes:
-    """Lists processes for the worker that reads /proc, and records whether there are any. The
-    interval of expensive reads depends on this."""
+    """Lists the processes on a GPU for the worker that reads /proc. Also records whether there are
+    any, because the interval of expensive reads depends on this."""
 
     gpu: GpuContext
     _names: dict[int, str] = field(default_factory=dict)  # program names by PID
@@ -87,7 +87,7 @@ class Processes:
             self._add_shares(working, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
-        """Return the processes without MPS servers and display servers. A display server only
+        """Return the PIDs that are neither MPS servers nor display servers. A display server only
         renders graphics and uses little memory."""
         known, files, pids = self._names, self.gpu.host.files, [one.pid for one in listed]
         self._names = {
@@ -108,8 +108,8 @@ class Processes:
         ]
 
     def _serves(self, pid: int) -> bool:
-        """Return whether a process is an MPS server of root, or was started by root's MPS daemon
-        for the user of the first client."""
+        """Return whether a process is an MPS server of the system: root runs it, or root's MPS
+        daemon started it for the user of the first client."""
         files = self.gpu.host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):
@@ -131,7 +131,7 @@ class Processes:
                     out.add(PROCESS_MEMORY, held, pid, name)
 
     def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
-        """Add the share of each process since the last read. Samples already seen are skipped."""
+        """Add the GPU time share of each process since the last read. Skip samples already read."""
         samples: Sequence[Any] = ()
         try:
             if self._servers:

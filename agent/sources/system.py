@@ -1,5 +1,5 @@
-"""Identity of this system, the number of GPUs that respond, and the expected number: the configured
-number, or the maximum ever seen."""
+"""Identity of this system, the number of GPUs that respond, and the expected number of GPUs: the
+configured number, or the largest number ever listed."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -26,7 +26,7 @@ GPUS = _METRICS["dgx_system_gpus"]
 GPUS_EXPECTED = _METRICS["dgx_system_gpus_expected"]
 
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
-"""The product name set by the manufacturer."""
+"""File with the product name that the manufacturer set."""
 
 
 FILE = "expected-gpus"
@@ -35,8 +35,8 @@ NVIDIA = "0x10de"
 
 
 def is_given(files: FileTree, device: str) -> bool:
-    """Return whether a PCI device is an NVIDIA GPU that belongs to this host. A device
-    that is assigned to a virtual machine or bound to another driver does not."""
+    """Return whether a PCI device is an NVIDIA GPU that this host uses, and that is not assigned to
+    a virtual machine or bound to another driver."""
     try:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:
@@ -50,7 +50,7 @@ def is_given(files: FileTree, device: str) -> bool:
 
 
 class ExpectedGpus:
-    """The maximum number of GPUs that NVML, the driver's /proc directory, and the PCI bus have ever
+    """The largest number of GPUs that NVML, the driver's /proc directory, or the PCI bus has ever
     listed. A file in `folder` stores this number across restarts, until the file is removed. If
     `keeps` is false, the file is only read."""
 

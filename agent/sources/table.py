@@ -58,7 +58,7 @@ SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
-    """Yield the reads of a source or, if it is disabled, a single read that reports this."""
+    """Yield the reads of a source. If it is disabled, yield one read that reports this."""
     name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads
@@ -78,8 +78,8 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
 
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
-    """Yield the name of the worker and the read, for each read of the host. Reads that may run
-    every tick and access no device share a worker. Other reads have a worker per source."""
+    """Yield each read of the host with the name of its worker. Reads that may run every tick and
+    access no device share a worker. The other reads of each source have a worker of their own."""
     for source in HOST_SOURCES:
         name = name_of(source)
         rest = "mounts" if name == "host" else name

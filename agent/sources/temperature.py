@@ -29,11 +29,11 @@ OF_MARGIN = 1, 3
 
 
 COOL = 10.0
-"""Degrees Celsius below its limit at which the core is not the part that is too hot."""
+"""If the core is this many degrees Celsius below its limit, another part is too hot."""
 
 
 def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
-    """Return the core temperature and its limit, as `cool_core` if it is far below the limit."""
+    """Return a figure with the core temperature and its limit, named `cool_core` if it is low."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
     if core is None or limit is None:
         return []
@@ -43,7 +43,7 @@ def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
 
 
 def core_temperature(device: NvmlDevice) -> float:
-    """Return the temperature in degrees Celsius. If necessary, use an older, deprecated call."""
+    """Return the core temperature in degrees Celsius. Older drivers need a deprecated call."""
     try:
         return device.number("TemperatureV", CORE)
     except Absent as absent:
@@ -53,7 +53,7 @@ def core_temperature(device: NvmlDevice) -> float:
 
 
 def _limit(device: NvmlDevice) -> float | Absent:
-    """Return the maximum operating temperature or, if unknown, the slowdown temperature."""
+    """Return the maximum operating temperature, or the slowdown temperature if it is unknown."""
     limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
     for which in OF_MARGIN:
         try:
@@ -65,7 +65,7 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> Iterator[GpuRow]:
-    """Yield a row for each fan, or a single row if their number is unknown."""
+    """Yield a row for each fan. If the number of fans is unknown, yield one row."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
@@ -75,7 +75,7 @@ def _fans(device: NvmlDevice) -> Iterator[GpuRow]:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU: the core every tick, and fans infrequently if there are none."""
+    """Yield the reads of a GPU: the core every tick; fans and other sensors less often."""
     device, both = gpu_context.device, (TEMPERATURE, MARGIN)
     limit: float | Absent | None = None  # queried in the first read of the core
 

@@ -1,6 +1,6 @@
-"""The processes on each GPU: the state of their threads, and their job.
+"""The processes on each GPU: what their threads do, and the job they belong to.
 
-For GPUs without processes, nothing is read.
+Nothing is read for GPUs without processes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from agent.threads import Spawn, on_a_thread
 
 
 class JobConfig(Section, frozen=True):
-    """Job options: `info` enables the export of names and users of the jobs on each GPU."""
+    """Settings for jobs: `info` enables the export of the names and users of jobs."""
 
     table, retired = "job", ("nccl",)
     info: bool = False
@@ -113,8 +113,8 @@ class Workload:
                 del of_processes[pid]
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
-        """Return the names of each job by job key. If the processes of a job report different
-        names, the most complete names are used."""
+        """Return the name and labels of each job, by job key. If the processes of a job have
+        different labels, the most complete labels are used."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
             given = self.allocations.of(gpu[1])
@@ -187,8 +187,8 @@ class Workload:
             self._add_bytes(out, gpu, pids)
 
     def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:
-        """Add the bytes read and written by a GPU's idle processes. If there are many, each read
-        covers only some of them."""
+        """Add the bytes that a GPU's idle processes have read and written. If there are many
+        processes, each call reads only some of them."""
         parts = -(-len(pids) // MOST_AT_REST)
         for pid in pids[int(out.at) % parts :: parts]:
             count = processes.bytes_moved(self.host.files, pid)
@@ -219,7 +219,7 @@ class Workload:
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether `jobs` contains a job with the number or the pod of the given job."""
+    """Return whether `jobs` contains a job with the job ID or pod in `labels`."""
     return any(
         (one.job_id, one.runtime) == (labels.job_id, labels.runtime)
         or (labels.pod and (one.namespace, one.pod) == (labels.namespace, labels.pod))
@@ -228,8 +228,8 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the labels of a job without names, for use if `job.info` is disabled. The runtime and
-    the key still identify GPUs of the same job."""
+    """Return the labels of a job for use while `job.info` is disabled: only the runtime and the
+    key, which is equal for GPUs of the same job."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 
@@ -243,7 +243,7 @@ def reads(
     *,
     spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """Yield the read of all processes on GPUs. `spawn` runs functions that may block."""
+    """Yield the read of the processes on all GPUs. `spawn` runs a function on another thread."""
 
     def named() -> bool:
         return options.settings[JobConfig].info

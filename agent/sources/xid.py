@@ -1,8 +1,8 @@
 """XID errors by code, reported by NVML events and in the kernel log.
 
 An error may be reported as an event, as a log line, or as both at different times. The agent counts
-the errors of each channel and reports the larger count. No error is counted twice, and an error
-that is missing in one of the channels is usually still counted.
+the errors of each channel (events and log) separately, and reports the larger count. No error is
+counted twice, and an error that one channel lacks is usually still counted.
 """
 
 import ctypes
@@ -36,20 +36,20 @@ NVLINK_FAULTS = replace(_METRICS["dgx_gpu_nvlink_faults_total"], which=lambda _:
 
 PCI = "PCI"
 OF_MANY_LINES = 13
-"""XID of an SM exception, for which the driver logs many lines, for example one per SM."""
+"""XID of an SM exception. The driver logs many lines for it, for example one per SM."""
 
 LARGEST = 9999
-"""Upper bound for XID codes; all bits set means no error."""
+"""Largest valid XID code. A code with all bits set means that there is no error."""
 
 BURST = 60.0  # Seconds for which repeated errors of a GPU with the same code are not logged
 EXCEPTION = 2.5
-"""Seconds for which subsequent lines belong to the same exception, even if the lines are in
+"""Lines within this many seconds after an exception belong to it, even if they are read in
 different ticks."""
 
 
 class XidCounts:
-    """Error counts by UUID and code. The counts of a lost GPU are kept. Each channel has only one
-    writer thread."""
+    """Counts XID errors by UUID and code. The counts of a lost GPU are kept. Only one thread writes
+    the counts of each channel."""
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class XidCounts:
         self._note("nvml", uuid, code)
 
     def note_line(self, line: KernelXid) -> None:
-        """Count an error in the kernel log. An unknown GPU is identified by its address in the
-        driver's list of GPUs. If the address is not listed, the error is only logged."""
+        """Count an error in the kernel log. The UUID of an unknown GPU is looked up by PCI address
+        in the driver's list of GPUs. If the address is not listed, the error is only logged."""
         where = f"{PCI}:{line.pci.lower().partition('.')[0]}"
         if self._met(where) == where and where not in self._sought:
             self._sought.add(where)
@@ -148,8 +148,8 @@ class XidCounts:
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
-        """Return the largest count among the channels, for each GPU and code. Errors reported with
-        an address are assigned to the GPU when it becomes known."""
+        """Return the largest count among the channels, for each GPU and code. The errors of a PCI
+        address are assigned to its GPU as soon as the UUID is known."""
         found: dict[tuple[str, int], int] = {}
         for way in self._ways.values():
             counted: Counter[tuple[str, int]] = Counter()
@@ -160,7 +160,7 @@ class XidCounts:
         return found
 
     def _met(self, where: str) -> str:
-        """Return the UUID of a GPU reported by address, or the address if the GPU is unknown."""
+        """Return the UUID for a PCI address, or the address if the GPU is unknown."""
         place, separator, address = where.partition(":")
         return (
             self._places.get(pci_address(address), where) if separator and place == PCI else where
@@ -197,8 +197,8 @@ def handle_address(handle: Any) -> Any:
 
 
 class XidWatch:
-    """The thread that waits for NVML events. It creates a new event set after each connection to
-    the driver."""
+    """Waits for NVML events on its own thread. After each connection to the driver, it creates a
+    new event set."""
 
     def __init__(
         self, subscription: Callable[[], EventSubscription | None], counts: XidCounts
@@ -210,7 +210,7 @@ class XidWatch:
         self._uuids: dict[Any, str] = {}
 
     def start(self) -> None:
-        """Listen forever on a daemon thread."""
+        """Start a daemon thread that waits for events."""
         threading.Thread(target=self._loop, name="xid", daemon=True).start()
 
     def _loop(self) -> None:
@@ -220,7 +220,7 @@ class XidWatch:
                 idle.wait(PAUSE)
 
     def poll(self, milliseconds: int = WAIT) -> bool:
-        """Wait for an event and count it. Return False if no GPU supports events."""
+        """Wait for an event, and count it. Return False if no GPU supports events."""
         subscription = self._subscription()
         if subscription is None:
             if self._nvml is not None:  # before NVML is released
@@ -244,7 +244,7 @@ class XidWatch:
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:
-        """Listen to all GPUs that support events. Return False if none of them does."""
+        """Register for the events of all GPUs that support them. Return False if none does."""
         nvml, handles = subscription.nvml, subscription.handles
         refused: dict[str, Absent] = {}
         try:
