@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from agent.catalogue import METRICS
 from agent.diagnosis.accounting import STATE_SECONDS
-from agent.faults.findings import findings
+from agent.faults.findings import Search
 from agent.model import Kind, Reason, Severity
 from agent.ranges import ANY
 from agent.sources import ecc, power, temperature
@@ -44,7 +44,7 @@ class Played(NamedTuple):
 
 
 def critical(bench: AgentBench) -> set[str]:
-    wrong = findings(bench.agent.poller.latest)
+    wrong = Search().findings(bench.agent.poller.latest)
     return {f.kind for f in wrong if f.severity is Severity.CRITICAL}
 
 

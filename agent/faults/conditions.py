@@ -29,9 +29,9 @@ class ConditionError(ValueError):
     """Raised if a string is not a valid condition, for example because of an unknown metric."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A parsed expression, and the metrics that it needs."""
+    """A parsed expression, and the sums over windows that it needs."""
 
     rows: Callable[[FaultSamples], Vector]
     asks: frozenset[Ask] = frozenset()
@@ -263,7 +263,7 @@ def _series(
     def rows(samples: FaultSamples) -> Vector:
         return samples.of_look(build, lambda: build(samples))
 
-    return Condition(rows, frozenset({ask}))
+    return Condition(rows, frozenset({ask} if of_sum else ()))
 
 
 def _constant(number: float) -> Condition:
@@ -281,10 +281,10 @@ def matching(how: str, word: str) -> Callable[[str], bool]:
 
 def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
     """Return a condition for the rows of a recording rule that match `wanted`. The recording rule
-    is evaluated again only if its inputs may have changed."""
+    is evaluated once per check."""
 
     def rows(samples: FaultSamples) -> Vector:
-        found = samples.answer(record, record.asks, lambda: record.rows(samples))
+        found = samples.of_look(record, lambda: record.rows(samples))
         if not wanted:
             return found
         labelled = ((row, dict(row), value) for row, value in found.items())

@@ -21,38 +21,28 @@ def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """Checks a machine for faults repeatedly. A condition is evaluated again only if a sample of
-    its metrics has changed, or if a minute has passed for a condition with a window."""
+    """Checks a machine for faults repeatedly, and keeps the sums over windows."""
 
     samples: FaultSamples = field(default_factory=FaultSamples)
     _thresholds: AlertThresholds | None = None
 
     def findings(
-        self, snapshot: Snapshot, spec: SystemSpec | None, thresholds: AlertThresholds
+        self,
+        snapshot: Snapshot,
+        spec: SystemSpec | None = None,
+        thresholds: AlertThresholds = USUAL,
     ) -> list[Finding]:
-        """Return the findings for a snapshot, most serious first."""
+        """Return the findings for a snapshot, most serious first. `spec` is the data sheet."""
         faults = by_kind(thresholds)
         if thresholds != self._thresholds:
             self._thresholds = thresholds
-            self.samples.forget(answers=True)
             for fault in faults.values():
-                self.samples.keep(fault.asks)
+                self.samples.keep(fault.condition.asks if fault.condition else ())
         self.samples.take_whole(snapshot.at, snapshot.readings)
         machine = Look(self.samples, snapshot, spec, faults)
-        found = [finding for fault in faults.values() for finding in self._of(fault, machine)]
+        found = [finding for fault in faults.values() for finding in fault.findings(machine)]
         self.samples.forget()
         return sorted(found, key=lambda finding: WORST_FIRST.index(finding.severity))
-
-    def _of(self, fault: Fault, machine: Look) -> list[Finding]:
-        found = self.samples.answer(fault, fault.asks, lambda: list(fault.findings(machine)))
-        return list(fault.findings(machine)) if found and fault.ages else found
-
-
-def findings(
-    snapshot: Snapshot, spec: SystemSpec | None = None, thresholds: AlertThresholds = USUAL
-) -> list[Finding]:
-    """Return the findings for a snapshot, most serious first. `spec` is the system's data sheet."""
-    return Search().findings(snapshot, spec, thresholds)
 
 
 def action(finding: Finding) -> str:

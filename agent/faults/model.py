@@ -14,7 +14,7 @@ from msgspec import Struct
 from agent.catalogue import METRICS
 from agent.faults.conditions import Condition
 from agent.faults.promql import Recording
-from agent.faults.windows import ABSENCES, Ask, FaultSamples
+from agent.faults.windows import FaultSamples
 from agent.model import Absence, Figure, Finding, GpuKey, Severity, Snapshot, State
 from agent.specs.sheets import SystemSpec
 
@@ -105,8 +105,6 @@ class FindingPart(FaultTable, frozen=True, kw_only=True):
     kind: str
     when: str = ""  # if different from the rule's condition
     look: str = ""  # function that finds the fault, possibly with the condition's rows
-    reads: tuple[str, ...] = ()  # metrics that `look` reads, or `absences`; empty for all
-    ages: bool = False  # over time, the fault can change or end, but not start
     bound: float = 0.0  # threshold used by `look`
     metrics: str = ""  # regular expression for the metrics that `look` checks
     do: str = ""  # function that returns the first step
@@ -160,18 +158,6 @@ class Fault(FaultTable, frozen=True, kw_only=True):
     @property
     def expr(self) -> str:
         return (self.rule.when if self.rule else "") or self.when
-
-    @cached_property
-    def asks(self) -> frozenset[Ask]:
-        """The metrics that the finding depends on. If empty, it depends on everything."""
-        assert self.finding
-        asks: frozenset[Ask] = self.condition.asks if self.condition else frozenset()
-        reads = self.finding.reads
-        return asks.union(ABSENCES if one == "absences" else Ask(METRICS[one]) for one in reads)
-
-    @property
-    def ages(self) -> bool:
-        return self.finding is not None and self.finding.ages
 
     def findings(self, machine: Look) -> Iterator[Finding]:
         assert self.finding

@@ -9,13 +9,12 @@ a window of a day: they contain GPU states but no other counters, and a window o
 
 import math
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import zip_longest
 from typing import Any, NamedTuple, TypeVar
 
-from agent.model import Labels, Metric, Reading, ReadKey, Sample, internal
+from agent.model import Labels, Metric, Reading, ReadKey
 from agent.series import SampleStore
 
 T = TypeVar("T")
@@ -30,21 +29,15 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """A metric that a condition needs. `window` is in seconds; 0 means the latest value."""
+    """The sum over a window that a condition needs. `window` is in seconds."""
 
     metric: Metric
-    window: float = 0.0
-    counted: Counted = Counted.GROWTH
+    window: float
+    counted: Counted
 
-
-ABSENCES = Ask(internal("absences", "All values that are absent, with reasons.", "readings"))
-"""Used in place of a metric by conditions that need all absent values."""
 
 LONG = 6 * 3600.0
 """Windows longer than this (in seconds) have buckets of WIDE seconds."""
-
-NOTHING = Reading(ReadKey("", ""), 0.0, 0.0)
-NO_SAMPLE = Sample(ABSENCES.metric, (), 0.0)
 
 MINUTE, WIDE = 60.0, 600.0
 """Widths of buckets in seconds."""
@@ -84,7 +77,6 @@ class _Window:
     size: int
     last: dict[Labels, float] = field(default_factory=dict)
     sums: dict[Labels, _Sums] = field(default_factory=dict)
-    events: int = 0  # number of additions, except in metrics that count seconds
 
     def take(self, at: float, samples: Mapping[Labels, float]) -> None:
         bucket, counts = int(at // self.width), self.counted is Counted.PRESENCE
@@ -95,7 +87,6 @@ class _Window:
             amount = self._amount(before, value)
             self.last[labels] = value
             if amount:
-                self.events += not self.metric.name.endswith("_seconds_total")
                 if labels not in self.sums:  # drop the sums of removed devices
                     past = bucket - self.size + 1
                     self.sums = {k: s for k, s in self.sums.items() if s.first + len(s.sums) > past}
@@ -121,76 +112,31 @@ class FaultSamples(SampleStore):
     """The latest samples, and the sums over the windows that conditions use."""
 
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
-    _taken: dict[ReadKey, Reading] = field(default_factory=dict)
-    _changed: dict[str, int] = field(default_factory=dict)  # turn of the last change, by metric
-    _late: list[ReadKey] = field(default_factory=list)  # reads whose data have expired
-    _absent: int = 0  # turn in which absences changed last
-    _answers: dict[object, tuple[object, Any]] = field(default_factory=dict)
+    _taken: Mapping[ReadKey, Reading] = field(default_factory=dict)
     _of_look: dict[object, Any] = field(default_factory=dict)
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Begin to sum the metrics in `asks` that have a window."""
+        """Begin to sum the metrics in `asks`."""
         for metric, window, counted in asks:
-            if window:
-                width = width_for(window)
-                key = metric.name, counted, width
-                size = math.ceil(window / width) + 1
-                known = self._windows.get(key)
-                if known is None or known.size < size:
-                    self._windows[key] = _Window(metric, counted, width, size)
+            width = width_for(window)
+            key = metric.name, counted, width
+            size = math.ceil(window / width) + 1
+            known = self._windows.get(key)
+            if known is None or known.size < size:
+                self._windows[key] = _Window(metric, counted, width, size)
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
         """Store new readings, and add them to the sums."""
-        taken = self._taken
-        new = [one for key, one in readings.items() if taken.get(key) is not one]
-        old = (one for key, one in readings.items() if taken.get(key) is one)
-        late = [one.key for one in old if one.expires < now]
-        gone = [key for key in taken if key not in readings]
-        self._of_look.clear()
-        self.take(now, new, gone)
-        if gone or late != self._late:
-            for key in {*gone, *({*late} ^ {*self._late})} & taken.keys():
-                self._note(taken[key], None)
-            self._late, self._absent = late, self.turn
-        for key in gone:
-            del taken[key]
-        for one in new:
-            self._note(taken.get(one.key), one)
-            taken[one.key] = one
+        new = [one for key, one in readings.items() if self._taken.get(key) is not one]
+        self.take(now, new, self._taken.keys() - readings.keys())
+        self._taken = readings
         for window in self._windows.values():
-            changed = self._changed.get(window.metric.name) == self.turn
-            if changed or window.counted is Counted.PRESENCE:
-                window.take(now, self.all(window.metric))
-
-    def _note(self, before: Reading | None, now: Reading | None) -> None:
-        """Mark each metric whose samples or absences differ between two readings as changed."""
-        old, new, changed = before or NOTHING, now or NOTHING, self._changed
-        for one, other in zip_longest(old.samples, new.samples, fillvalue=NO_SAMPLE):
-            if one != other:
-                changed[one.metric.name] = changed[other.metric.name] = self.turn
-        if old.absences != new.absences:
-            self._absent = self.turn
-            for absence in (*old.absences, *new.absences):
-                changed[absence.metric.name] = self.turn
+            window.take(now, self.all(window.metric))
 
     def grown(self, ask: Ask) -> dict[Labels, float]:
         """Return the increase of each series that increased within the window."""
-        window = self._window(ask)
+        window = self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
         return window.grown(self.now, ask.window) if window else {}
-
-    def _window(self, ask: Ask) -> _Window | None:
-        return self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
-
-    def answer(self, key: object, asks: Collection[Ask], found: Callable[[], T]) -> T:
-        """Return the result of `found`. It is cached until a metric in `asks` may have changed. If
-        `asks` is empty, it is not cached."""
-        if not asks:
-            return found()
-        version = tuple(map(self._version, asks))
-        known = self._answers.get(key)
-        if known is None or known[0] != version:
-            known = self._answers[key] = version, found()
-        return known[1]
 
     def of_look(self, key: object, found: Callable[[], T]) -> T:
         """Return the result of `found`, and cache it until the end of the check."""
@@ -199,17 +145,6 @@ class FaultSamples(SampleStore):
         known: T = self._of_look[key]
         return known
 
-    def forget(self, *, answers: bool = False) -> None:
-        """Drop the results cached in a check. If `answers` is true, drop all cached results."""
+    def forget(self) -> None:
+        """Drop the results of a pass."""
         self._of_look.clear()
-        if answers:
-            self._answers.clear()
-
-    def _version(self, ask: Ask) -> object:
-        """Return a version that changes whenever the result for `ask` may have changed."""
-        if ask is ABSENCES:
-            return self._absent
-        if ask.window:
-            window = self._window(ask)
-            return int(self.now // MINUTE), window.events if window else 0
-        return self._changed.get(ask.metric.name, 0)

@@ -29,9 +29,7 @@ RULES = [fault for fault in alerts_of(groups(Settings())) if fault.kind]
 SHARED = [
     fault
     for fault in RULES
-    if fault.expr == fault.when
-    and not any(ask.window for ask in fault.condition.asks)
-    and ":" not in fault.when
+    if fault.expr == fault.when and not fault.condition.asks and ":" not in fault.when
 ]
 """Conditions of the newest values alone."""
 

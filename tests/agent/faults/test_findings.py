@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.config.settings import Settings
-from agent.faults.findings import Search, findings
+from agent.faults.findings import Search
 from agent.faults.thresholds import AlertThresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
@@ -176,7 +176,7 @@ def test_a_generation_counts_if_it_was_read_while_the_load_was_seen(
         Reading(ReadKey("pcie", "limits"), 0.0, 3600.0, (Sample(pcie.GENERATION_LIMIT, one, 3.0),)),
     )
     snapshot = Snapshot(9, 9.0, 0.0, {reading.key: reading for reading in readings})
-    assert len(list(findings(snapshot))) == faults
+    assert len(list(Search().findings(snapshot))) == faults
 
 
 def test_a_slot_that_offers_less_than_the_sheet_is_named_once() -> None:
@@ -201,7 +201,7 @@ def shown(bench: AgentBench) -> list[str]:
     spec = SYSTEMS[bench.machine.system.name]
     bench.agent.faults.observe(bench.agent.poller.latest)
     windowed = (one.finding for one in bench.agent.faults.active)
-    found = dict.fromkeys((*findings(bench.agent.poller.latest, spec), *windowed))
+    found = dict.fromkeys((*Search().findings(bench.agent.poller.latest, spec), *windowed))
     return list(dict.fromkeys(map(finding_text, found)))
 
 
@@ -216,7 +216,7 @@ def seen(machine: Played, seconds: int) -> list[str]:
 
 def test_more_gpus_than_the_system_has_are_reported() -> None:
     bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
-    said = [finding_text(found) for found in findings(bench.agent.poller.latest)]
+    said = [finding_text(found) for found in Search().findings(bench.agent.poller.latest)]
     assert "8 GPUs respond, but 1 are expected" in " ".join(said)
 
 
@@ -238,7 +238,7 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
 
     for call in calls:
         setattr(nvml, f"nvml{call}", refusing(getattr(nvml, f"nvml{call}")))
-    found = findings(bench.run(8).agent.poller.latest)
+    found = Search().findings(bench.run(8).agent.poller.latest)
     texts = [finding_text(one) for one in found if one.kind == "gpu_refuses"]
     assert len(texts) == 1
     assert named in texts[0]

@@ -10,7 +10,7 @@ import pytest
 
 from agent import simulator as simulation
 from agent.config.settings import Configuration, Settings
-from agent.faults.findings import findings
+from agent.faults.findings import Search
 from agent.hardware.device import MOST_LINKS
 from agent.hardware.files import RealFiles
 from agent.limits.paths import KEPT_S, LIMIT, LIMIT_INFO, RATIO, REFRESH, PathAccounts
@@ -160,7 +160,7 @@ def machine() -> tuple[AgentBench, Hotplug]:
 
 
 def said(bench: AgentBench) -> list[str]:
-    found = map(finding_text, findings(bench.agent.poller.latest))
+    found = map(finding_text, Search().findings(bench.agent.poller.latest))
     return [text for text in found if "[[limit]]" in text]
 
 

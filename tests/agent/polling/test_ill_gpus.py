@@ -5,7 +5,7 @@ from contextlib import suppress
 import pytest
 
 from agent.clock import Stopwatch
-from agent.faults.findings import findings
+from agent.faults.findings import Search
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
 from agent.sources import memory, power, system
@@ -58,7 +58,7 @@ def test_a_slow_gpu_is_named_alone_also_by_an_agent_short_of_processors(
     looks: list[list[tuple[str, int | None]]] = []
     for _ in range(8):
         bench.run(5.0)
-        known = findings(bench.agent.poller.latest)
+        known = Search().findings(bench.agent.poller.latest)
         looks.append([(one.kind, one.gpu.index if one.gpu else None) for one in known])
     assert looks[-4:] == [[("gpu_not_answering", 1)]] * 4
     assert {gpu for look in looks for _, gpu in look} <= {None, 1}
@@ -203,7 +203,7 @@ def test_a_gpu_that_hangs_at_the_start_costs_only_itself() -> None:
     assert bench.values.value(system.GPUS) == 4.0, "it is there, though it does not answer"
     assert (bench.values.value(GPU_READ_SECONDS, "1", "") or 0.0) > 5.0
     latest = bench.agent.poller.latest
-    found = [(one.kind, one.gpu and one.gpu.index) for one in findings(latest)]
+    found = [(one.kind, one.gpu and one.gpu.index) for one in Search().findings(latest)]
     assert found == [("gpu_not_answering", 1)]
     bench.slow(1, 0.0)
     bench.run(14.0)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agent.clock import ProcessorTime, Stopwatch, SystemClock, ThreadTime
-from agent.faults.findings import findings
+from agent.faults.findings import Search
 from agent.model import Reason, Severity, Snapshot
 from agent.polling.gpu_state import GpuAnswers
 from agent.polling.gpu_threads import GpuThreads, Left
@@ -125,7 +125,7 @@ def test_a_turn_that_waits_for_a_processor_is_no_silence_of_the_driver() -> None
 
 def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
     bench = simulated("titan-x-pascal:training").run(5)
-    found = [findings(bench.agent.poller.latest)]
+    found = [Search().findings(bench.agent.poller.latest)]
     for _ in range(60):
         bench.clock.starve(1.0)
         bench.run(1)
@@ -135,7 +135,7 @@ def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
     health = replace(latest.readings[HEALTH_KEY], at=now)  # which each tick makes
     expired = replace(latest, at=now, readings={**latest.readings, HEALTH_KEY: health})
     assert {a.reason for a in expired.absences(expired.at)} >= {Reason.STALLED}
-    found.append(findings(expired))
+    found.append(Search().findings(expired))
     assert [[(one.kind, one.severity) for one in each] for each in found] == [
         [],
         [("short_of_processors", Severity.INFO)],

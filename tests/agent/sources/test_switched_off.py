@@ -10,7 +10,7 @@ from agent.cli.once import StatusView
 from agent.clock import SystemClock
 from agent.config.decoding import Mismatch, decode
 from agent.config.settings import Settings
-from agent.faults.findings import findings
+from agent.faults.findings import Search
 from agent.model import Reason, Severity
 from agent.sources import disk, nvlink, xid
 from agent.sources.agent_health import SOURCE_UP
@@ -39,7 +39,9 @@ def test_it_is_neither_up_nor_down_and_nothing_is_wrong(bench: AgentBench) -> No
     up = {source: value for (source,), value in bench.samples.all(SOURCE_UP).items()}
     assert set(up.values()) == {1.0}
     assert not up.keys() & {"disk", "infiniband", "workload", "xid"}
-    wrong = [f for f in findings(bench.agent.poller.latest) if f.severity is not Severity.INFO]
+    wrong = [
+        f for f in Search().findings(bench.agent.poller.latest) if f.severity is not Severity.INFO
+    ]
     assert [f.kind for f in wrong] in ([], ["gpus_missing"])
 
 
