@@ -26,17 +26,6 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
         yield Seen(names=(gpus.detail,))
 
 
-def sources_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the sources that are down. Omit NVML if there is no driver."""
-    if machine.has("driver_hangs"):
-        return
-    gpus = machine.samples.absence(system.GPUS)
-    no_driver = gpus is not None and gpus.reason is Reason.NO_DRIVER
-    for (source,), up in sorted(machine.samples.all(SOURCE_UP).items()):
-        if not up and not (source == NVML and no_driver):
-            yield Seen(device=source)
-
-
 def values_absent(machine: Look, _: Fault) -> Iterator[Seen]:
     """Yield each reason for absent values that indicates a fault, with the number of metrics."""
     if machine.has("driver_hangs"):

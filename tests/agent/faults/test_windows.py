@@ -131,8 +131,8 @@ def test_a_driver_that_hangs_is_reported_once() -> None:
     assert ("gpu_not_answering", WARNING) in found(absences=silent)
     assert ("values_absent", WARNING) in found(absences=silent, every=True)
     assert found(down[1], stalled) == [("source_down", WARNING)]
-    no_driver = Absence(system.GPUS, (), Reason.NO_DRIVER, "")
-    assert found(*down, absences=[no_driver]) == [("source_down", WARNING)]
+    no_driver = ABSENT_VALUES, ("dgx_system_gpus", "no_driver"), 1.0
+    assert found(*down, no_driver) == [("source_down", WARNING)]
 
 
 @pytest.mark.root
