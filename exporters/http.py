@@ -21,7 +21,7 @@ from exporters.dcgm import DCGM_OFF, DcgmExposition
 from exporters.jobs_json import jobs_document
 from exporters.live import page
 from exporters.live.feed import Feed
-from exporters.prometheus import GZIP_LEVEL, Exposition, negotiate, weights
+from exporters.prometheus import GZIP_LEVEL, Exposition, accepts, negotiate
 from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
@@ -141,10 +141,7 @@ def as_json(content: object) -> bytes:
 
 
 def wants_gzip(request: web.Request) -> bool:
-    asked = weights(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())))
-    found = {name: weight for name, _, weight in asked}
-    weight: float = found.get("gzip", found.get("*", 0.0))
-    return weight > 0
+    return accepts(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())), "gzip")
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:

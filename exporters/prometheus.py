@@ -1,6 +1,7 @@
 """The snapshot in Prometheus text format and OpenMetrics, rendered once per tick and format."""
 
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -29,38 +30,22 @@ class Format(NamedTuple):
 
 
 PLAIN = Format("text/plain; version=0.0.4; charset=utf-8", "")
-OPEN = Format("application/openmetrics-text; version=1.0.0; charset=utf-8", "# EOF\n")
-OPEN_TYPES, PLAIN_TYPES = {"application/openmetrics-text"}, {"text/plain", "text/*", "*/*"}
+OPEN_TYPE = "application/openmetrics-text"
+OPEN = Format(f"{OPEN_TYPE}; version=1.0.0; charset=utf-8", "# EOF\n")
 
 
-def weights(header: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Yield the name, the parameters, and the weight (`q`) of each entry in an Accept or
-    Accept-Encoding header. The weight is 0 if the client rejects the entry."""
-    for entry in header.lower().split(","):
-        name, *rest = (part.strip() for part in entry.split(";"))
-        pairs = (part.partition("=") for part in rest)
-        parameters = {key.strip(): value.strip().strip('"') for key, _, value in pairs}
-        try:
-            weight = float(parameters.get("q", "1"))
-        except ValueError:
-            weight = 1.0
-        yield name, parameters, weight
+def accepts(header: str, name: str) -> bool:
+    """Return whether a client accepts a format or a coding, that is, whether its Accept or
+    Accept-Encoding header contains the name with a weight (`q`) other than 0."""
+    refused = r"[^,]*;\s*q\s*=\s*0(\.0*)?\s*(,|$)"
+    return re.search(rf"{name}\b(?!{refused})", header, re.IGNORECASE) is not None
 
 
 @lru_cache(maxsize=64)
 def negotiate(accept: str) -> Format:
-    """Return OpenMetrics 1.0.0 if the client accepts it with at least the weight of plain text, and
+    """Return OpenMetrics 1.0.0 if the client accepts it, as the Prometheus client libraries do, and
     otherwise the Prometheus text format."""
-    open_metrics = max(
-        (
-            weight
-            for name, parameters, weight in weights(accept)
-            if name in OPEN_TYPES and parameters.get("version", "1.0.0") == "1.0.0"
-        ),
-        default=0.0,
-    )
-    plain = max((q for name, _, q in weights(accept) if name in PLAIN_TYPES), default=0.0)
-    return OPEN if open_metrics > 0 and open_metrics >= plain else PLAIN
+    return OPEN if accepts(accept, OPEN_TYPE) else PLAIN
 
 
 Labels = tuple[str, ...]
