@@ -146,5 +146,5 @@ class FaultSamples(SampleStore):
         return known
 
     def forget(self) -> None:
-        """Drop the results of a pass."""
+        """Drop the results cached in a check."""
         self._of_look.clear()

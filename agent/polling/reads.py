@@ -2,10 +2,8 @@
 timed on its own, and its failure does not affect other reads."""
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, NamedTuple
 
 from agent.clock import Clock
@@ -36,10 +34,6 @@ LATE = 0.4
 was late by up to 0.6 ticks still runs in the next tick."""
 
 SOONEST = 0.1  # Minimum share of the interval between two runs
-MOST_SERIES = 2048
-"""Maximum number of series per metric and read: eight values for each of 256 devices. Sources that
-limit their own series stay below this limit and keep the important devices. The limit protects
-Prometheus from a set of labels that grows without bound."""
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
 """Reasons that are normal if a metric never had values, but that indicate a fault if the metric had
@@ -240,27 +234,11 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     plan(read, at, pending=out.pending)
     if raised is not None:
         return everything_absent(read, raised, at, failure), raised
-    bound(out)
     if not out.pending and read.filters.end_run():
         read.due = min(read.due, at + intervals.TICK)
     failure = failure or out.failure
     found = tuple(out.samples), tuple(out.absences), failure, tuple(out.series)
     return Reading(read.key, at, read.every(), *found, clock.speed), None
-
-
-def bound(out: ReadOutput) -> None:
-    """Drop the series of a metric beyond MOST_SERIES, and report their number as an absence.
-    Internal metrics are exempt: they are not exported, and a missing process would split a job."""
-    if len(out.samples) <= MOST_SERIES:
-        return
-    seen = Counter(sample.metric for sample in out.samples)
-    for metric, count in seen.items():
-        if count > MOST_SERIES and metric.kind is not Kind.INTERNAL:
-            places = (i for i, sample in enumerate(out.samples) if sample.metric is metric)
-            beyond = set(islice(places, MOST_SERIES, None))
-            out.samples = [s for i, s in enumerate(out.samples) if i not in beyond]
-            why = f"{len(beyond)} of {count} values are left out"
-            out.absences.append(Absence(metric, out.labels, Reason.LEFT_OUT, why))
 
 
 def is_pending(read: Read, reading: Reading) -> bool:

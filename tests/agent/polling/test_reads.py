@@ -6,9 +6,8 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.hardware.device import NvmlDevice, Scope
-from agent.model import GPU_LABELS, Absent, Reading, ReadKey, Reason, Snapshot, gauge, internal
+from agent.model import GPU_LABELS, Absent, Reading, ReadKey, Reason, Snapshot, gauge
 from agent.polling.reads import (
-    MOST_SERIES,
     GpuRow,
     GpuRows,
     Read,
@@ -62,30 +61,6 @@ def turn(rows: GpuRows) -> ReadOutput:
     out = ReadOutput(0.0, GPU)
     rows.read(out)
     return out
-
-
-def test_what_grows_without_end_is_cut_and_reported() -> None:
-    """Series without a bound at their source are cut; other metrics of the read stay whole, and
-    evidence that no answer has."""
-    evidence = internal("dgx_evidence", "One.", "a call", (*GPU_LABELS, "clock"))
-
-    def run(out: ReadOutput) -> None:
-        for number in range(MOST_SERIES + 7):
-            out.add(CLOCK, number, str(number))
-        for number in range(MOST_SERIES + 7):
-            out.add(evidence, number, str(number))
-        out.add(POWER, 1)
-
-    read = Read(ReadKey("clocks", "all"), (CLOCK, POWER), run, fixed(1.0), GPU)
-    reading, _ = perform(read, FrozenClock(), ReadCosts())
-    assert [s.value for s in reading.samples] == [
-        *range(MOST_SERIES),
-        *range(MOST_SERIES + 7),
-        1,
-    ]
-    assert [(a.metric, a.labels, a.reason, a.detail) for a in reading.absences] == [
-        (CLOCK, GPU, Reason.LEFT_OUT, f"7 of {MOST_SERIES + 7} values are left out")
-    ]
 
 
 def test_a_reason_that_stands_for_many_values_keeps_no_frame() -> None:
