@@ -1,1 +1,1 @@
-"""Command-line interface, with one module per subcommand."""
+"""The command-line interface. Each subcommand has a module."""

@@ -1,4 +1,4 @@
-"""Composition root. It builds an agent from its configuration and hardware."""
+"""Builds an agent: connects all parts to the configuration and the hardware."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -38,18 +38,18 @@ if TYPE_CHECKING:  # imported at run time only by the commands that need it
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Source of all monitored data: the NVML library and the host."""
+    """The source of all monitored data: the NVML library and the host, real or not."""
 
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""
-    """Returns the scenario of a simulated machine at a clock time in seconds, or the recording."""
+    """A function: clock time (s) to the scenario of a simulated machine, or to the recording."""
     releasable: bool = True  # false for recordings, which do not load the driver
     held: Callable[[], set[str]] = device_nodes
-    """Returns the driver's device nodes that are open in this process."""
+    """A function that returns the driver's device nodes that this process has open."""
     ended: Callable[[], bool] = lambda: False
-    """Returns True after the end of a recording. Its last values remain available."""
+    """A function that returns whether a recording has ended. Its last values remain available."""
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
@@ -73,7 +73,7 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
-    """Return the machine from a recording. Raise TapeError if the recording cannot be read."""
+    """Return the machine in a recording. Raise TapeError if the recording cannot be read."""
     from agent.replay.player import Tape, TapePlayer
 
     player = TapePlayer(Tape(path), clock)
@@ -91,7 +91,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
-    """Return the hardware and a recorder that stores every response of the hardware."""
+    """Wrap the hardware. Return it with a recorder that stores every response."""
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
@@ -105,7 +105,7 @@ SYSTEM = SystemClock()
 
 class Agent:
     """An agent that is ready to run, with its hardware, sources, diagnosis, and poller. If `inline`
-    is true, all reads run on the caller's thread, as required by tests.
+    is true, all reads run on the caller's thread (for tests).
 
     The constructor raises ConfigError if the configured system does not exist.
     """
@@ -140,8 +140,8 @@ class Agent:
         return self.configuration.current
 
     def look_for_faults(self, every: float = READER_EVERY) -> None:
-        """Evaluate all faults for the latest tick, at most once every `every` seconds. Do nothing
-        until the first readings are complete."""
+        """Check the latest tick for faults, at most once every `every` seconds. Do nothing until
+        the first readings are complete."""
         if self.poller.complete and self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
@@ -150,12 +150,12 @@ class Agent:
         self.watch.start()
 
     def system(self) -> SystemSpec | None:
-        """Return the spec of the system, identified by its GPUs, or None for an unknown system."""
+        """Identify the system by its GPUs. Return its spec sheet, or None if it is unknown."""
         return self.settings[MachineSpecs].system_of(self.gpus.inventory.gpus)
 
     def complete(self, settings: Settings) -> Settings:
-        """Return the settings, including the specs of the configured or detected system. Raise
-        ConfigError if the configured system does not exist."""
+        """Return the settings with the spec sheets of the configured or detected system. Raise
+        ConfigError if the configured system has no spec sheet."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
     def _poller(self, expected: ExpectedGpus) -> Poller:
@@ -189,8 +189,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the read schedules of the host by worker name. Workers are separate, so a read
-        that blocks (for example, because device firmware hangs) does not delay other reads."""
+        """Return the reads of the host by worker name. A read that blocks, for example because
+        device firmware hangs, delays only the reads of its worker."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -226,8 +226,8 @@ class Agent:
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """Return the stored number of GPUs that this machine is expected to have. The service updates
-    the number on disk; other commands only read it."""
+    """Return the number of GPUs that this machine is expected to have. Only the service updates the
+    number on disk; other commands read it."""
     own = state_folder()
     real = hardware.library is real_library
     folder = (own or STATE) if real else None
@@ -235,7 +235,7 @@ def expected_gpus(hardware: Hardware) -> ExpectedGpus:
 
 
 def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:
-    """Return the GPM reader of a GPU, or None if GPM is unavailable on the GPU. Raise Absent if the
+    """Return the GPM reader of a GPU, or None if the GPU does not support GPM. Raise Absent if the
     GPU is lost or the driver is unavailable."""
     try:
         return Gpm(device, clock.monotonic)

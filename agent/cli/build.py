@@ -14,8 +14,8 @@ from agent.simulator import parse
 
 
 def generated(settings: Settings) -> dict[str, str]:
-    """Return the content of every generated file by relative path. Dashboards are included only if
-    the `dashboards` extra is installed."""
+    """Return the content of every generated file, by relative path. Omit the dashboards if the
+    `dashboards` extra is not installed."""
     from agent.faults.thresholds import AlertThresholds
     from agent.status.model import Status
     from alerts.build import files as alerting
@@ -33,7 +33,7 @@ def generated(settings: Settings) -> dict[str, str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write every generated file. `--simulate` is validated but has no effect on the files."""
+    """Write every generated file. The flag `--simulate` is validated, but has no effect."""
     if arguments.simulate:
         parse(arguments.simulate)
     settings = settings_of(arguments)

@@ -34,7 +34,7 @@ from agent.status.model import Level, Status
 from exporters.snapshot_json import document
 
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
-"""Exit status by severity of the most severe finding. Status 2 is reserved for usage errors."""
+"""Exit status by level of the most severe finding. Exit status 2 is used for usage errors."""
 
 DAY = 86_400.0
 DRIVERS = re.compile(
@@ -42,12 +42,12 @@ DRIVERS = re.compile(
     r"\{\d+\}\[Hardware Error\]",
     re.IGNORECASE,
 )
-"""Prefixes of kernel log lines from drivers. Other lines may contain the output of programs."""
+"""Pattern for kernel log lines of drivers. Other lines may contain the output of programs."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings and return the exit status of the most severe finding. The check runs in a
-    child process, because some files may block when they are opened."""
+    """Print the findings, and return the exit status of the most severe finding. The check runs in
+    a child process, because opening a file may block."""
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """Return the result for a child process that failed with the error `why`. If `why` is empty,
-    the process did not respond within `seconds` seconds."""
+    """Return the result of a check that failed with the error `why`. If `why` is empty, the child
+    process did not respond within `seconds`."""
     if why:  # a bug in this program is not a fault of the node and must not drain it
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"
@@ -106,7 +106,7 @@ def exit_status(status: Status) -> int:
 
 
 def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON document with the exit status, all snapshot values, and all findings."""
+    """Return the JSON document: the exit status, all values of the snapshot, and all findings."""
     found = [
         {
             "kind": one.kind,
@@ -121,8 +121,8 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:
-    """Return the content of the bundle files, masked in the same way as recordings. User names are
-    excluded regardless of the settings."""
+    """Return the content of the bundle files, with host names and serials masked as in recordings.
+    User names are always omitted, whatever the settings are."""
     from exporters.prometheus import Exposition  # importing prometheus_client reads /proc
 
     last = without_names(last)
@@ -158,7 +158,7 @@ def kernel_lines(lines: Iterable[LogLine]) -> str:
 
 
 def write(path: Path, texts: Mapping[str, str]) -> str:
-    """Write the archive with mode 0600, and return the names of the files in it."""
+    """Write the bundle as an archive with mode 0600, and return the names of its files."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in texts.items():

@@ -1,4 +1,4 @@
-"""Runs a check in a child process. The child process is killed if it does not finish in time."""
+"""Runs a check in a child process, and kills the child process if it does not finish in time."""
 
 import json
 import os
@@ -13,18 +13,18 @@ from typing import Any
 from agent.errors import BadInput, Failure
 
 SHORTEST_TIMEOUT = 3.0
-"""Minimum timeout in seconds. A check of a healthy and idle machine takes less time."""
+"""Minimum timeout in seconds. A check of a healthy, idle machine takes less time."""
 
 Answer = dict[str, Any]
 WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
-    """Run `look` in a child process and return its result. If the process does not finish in time,
-    return None, or a BROKEN result if it waited for a CPU for at least half of the time.
+    """Run `look` in a child process, and return its result. If the process does not finish in time,
+    return None, or a BROKEN result if the process waited for a CPU for at least half of the time.
 
-    The child process discards its own output, so a reader of this program's output never waits for
-    a hung driver. Raise BadInput if `look` raises it. Return other exceptions as a BROKEN result.
+    The child process closes its output, so that a pipe from this program does not stay open while a
+    driver hangs. If `look` raises BadInput, raise it. Return other exceptions as a BROKEN result.
     """
     began = time.monotonic()
     try:
@@ -71,9 +71,9 @@ def _answer(look: Callable[[], Answer], writing: Connection) -> None:
 
 
 def _delay(process: int, elapsed: float) -> float:
-    """Return the total time in seconds for which the threads of a process were runnable without a
-    CPU. The check's threads run in turn, so the times are added. The kernel counts a wait only at
-    its end, so a thread that is runnable now is assumed to have waited whenever it did not run."""
+    """Return the number of seconds for which the threads of a process waited for a CPU. The threads
+    of a check run in turn, so the times are added. The kernel counts a wait only when it ends, so a
+    thread that is runnable now is assumed to have waited whenever it did not run."""
     waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):

@@ -15,19 +15,19 @@ from agent.hardware.files import RealFiles, text_or_nothing
 from agent.model import Snapshot
 
 RELEASE_SECONDS = 10.0
-"""Time limit in seconds for releasing the driver. The event thread waits for at most 2 s, so a call
-that takes longer than this limit is considered to hang."""
+"""Time limit in seconds for releasing the driver. The event thread waits for at most 2 s, so a
+longer delay means that a call hangs."""
 
 IN_FORCE = 3600.0
-"""Time in seconds after the last change of the release file until the agent uses the driver again,
-so that a forgotten file does not disable monitoring permanently."""
+"""The agent uses the driver again this many seconds after the last change of the release file, so
+that a forgotten file does not disable monitoring permanently."""
 
 NVIDIA_NODES = "/dev/nvidia"
 
 
 class DriverConfig(Section, frozen=True):
-    """Configuration of driver release. The driver is released while `release_file` exists and is
-    new. If the path is empty, the feature is disabled."""
+    """Settings for releasing the driver. The agent releases the driver while `release_file` exists
+    and is younger than IN_FORCE. If the path is empty, it never does."""
 
     table = "driver"
     release_file: str = "/run/dgx-telemetry-release-driver"
@@ -55,10 +55,10 @@ def device_nodes() -> set[str]:
 
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """Poller listener that restarts this program if a thread hangs in the driver, or if NVML keeps
-    a device node open after shutdown. On restart, the kernel closes all open files. The program
-    does not load NVML while the release file exists and has not expired. It also restarts when the
-    driver has been replaced, because the old library remains mapped and no longer works."""
+    """A poller listener that restarts this program if, after a release, a thread hangs in the
+    driver or NVML keeps a device node open. On restart, the kernel closes all open files. The
+    program does not load NVML while the release file is in force. The program also restarts after
+    the driver was replaced, because the old library remains mapped and no longer works."""
 
     asked_back: Callable[[], str]
     clock: Clock
@@ -88,7 +88,7 @@ class DriverRelease:
 
 
 def execute_again() -> None:
-    """Execute this program again in the same process. All files are closed, and all threads end."""
+    """Execute this program again in the same process. Its files are closed, and its threads end."""
     for opened in Path("/proc/self/fd").iterdir():
         if (number := int(opened.name)) > 2:
             with suppress(OSError):  # the descriptor for listing this directory

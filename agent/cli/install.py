@@ -15,7 +15,7 @@ from agent.errors import BadInput
 from agent.service.program import MAKE_ENVIRONMENT, SERVICE, UNITS, shipped
 
 HOME = Path("/opt/dgx-telemetry")
-"""Virtual environment that the systemd units use."""
+"""The virtual environment that the systemd units use."""
 
 MARK = HOME / "installed-by-dgx-telemetry"
 PROGRAM = HOME / "bin/dgx-telemetry"
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def installing() -> Iterator[Command]:
     """Yield commands that install the program and its units, and then enable and start the service.
-    If a package is installed, only enable and start the service."""
+    If the program was installed as a package, only enable and start the service."""
     if not PACKAGED.exists():
         if HOME.exists() and not MARK.exists():
             raise BadInput(f"{HOME} is there, and was not made by this command: move it away")
@@ -72,8 +72,8 @@ def installing() -> Iterator[Command]:
 
 
 def uninstalling(*, purge: bool) -> Iterator[Command]:
-    """Yield commands that stop and disable the service, and that remove its files. With `purge`,
-    also remove its settings and state. Directories with files of other programs are kept."""
+    """Yield commands that stop and disable the service, and that remove its files. `purge` also
+    removes its settings and state. Directories that contain files of other programs are kept."""
     units = [UNIT_FOLDER / name for name in UNITS]
     if any(unit.exists() for unit in units):
         yield "systemctl", "disable", "--quiet", "--now", *UNITS
@@ -97,7 +97,7 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
 
 
 def carry_out(commands: Iterable[Command], *, dry: bool = False) -> bool:
-    """Print and run each command, and return whether there were any commands. With `dry`, only
+    """Print and run each command, and return whether there was any command. If `dry` is true, only
     print the commands. Raise BadInput if a command fails."""
     any_of_them = False
     for command in commands:

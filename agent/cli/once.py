@@ -28,14 +28,14 @@ MOST_PAST, NAMED = 5, 2
 
 
 class StatusView(NamedTuple):
-    """A status with the address of the runbook."""
+    """A status, and the address of the runbook for its links."""
 
     status: Status
     runbook: str = "RUNBOOK.md"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the status of the running agent or, without an agent, of this machine."""
+    """Print the status of the running agent. If there is no agent, read this machine."""
     logging.getLogger().addHandler(logging.NullHandler())  # faults are printed as findings
     settings = settings_of(arguments)
     agent, note = asked(arguments, settings)
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
-    """Yield the lines of the status: time and machine, faults, GPUs, jobs, data paths, and host."""
+    """Yield all lines: the time and machine, faults, GPUs, jobs, data paths, and the host."""
     yield from prose(heading(look.status), width, indent="", hanging="  ")
     yield ""
     yield from verdict(look, width)
@@ -75,8 +75,8 @@ def heading(status: Status) -> str:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """Yield the headline, and then the findings that are not in the headline. Each hidden finding
-    is below the finding that hides it."""
+    """Yield the headline, and then the findings that are not in the headline. A hidden finding is
+    shown below the finding that hides it."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     for clause in status.headline:
@@ -97,7 +97,7 @@ def verdict(look: StatusView, width: int) -> Iterator[str]:
 def _about(
     look: StatusView, one: HeadlineClause | FindingStatus, width: int, indent: str
 ) -> Iterator[str]:
-    """Yield the recommended action, and then the start time, the alert, and the runbook address."""
+    """Yield the first step, and then the start time, the alert, and the address of the runbook."""
     if one.do:
         yield from prose(f"Do: {one.do}", width, indent=indent)
     parts = [
@@ -154,7 +154,7 @@ FIGURES = ("active", "SM", "mem GiB", "power W", "temp C")
 
 
 def gpus(status: Status, width: int) -> list[str]:
-    """Return one row per GPU, each followed by one row per MIG instance of the GPU."""
+    """Return a table with a row for each GPU, followed by a row for each of its MIG instances."""
     rows = []
     for gpu in status.gpus:
         now = gpu.figures
@@ -177,7 +177,7 @@ def gpus(status: Status, width: int) -> list[str]:
 
 
 def why(status: Status, width: int) -> Iterator[str]:
-    """Yield the reasons for the state of each group of GPUs, and the recommended action."""
+    """Yield the reasons for the state of each group of GPUs, and the first step."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
         reason = ", ".join(group.why)
@@ -224,7 +224,7 @@ def _clock(at: datetime | None) -> str:
 
 
 def paths(status: Status, width: int) -> Iterator[str]:
-    """Yield one row per data path with traffic, then the other paths, and then the link rates."""
+    """Yield a row for each data path with traffic, then other paths, and then the link rates."""
     rows = [_path(row) for row in status.path_rows if row.moves]
     header = ("path", "device", "in/read each", "%", "out/write each", "%", "")
     spare = ("out/write each", "in/read each")

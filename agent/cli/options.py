@@ -1,5 +1,5 @@
-"""Functions shared by subcommands. They create settings, hardware, and an agent from the flags, and
-handle stop signals."""
+"""Functions for several subcommands. They create the settings, the hardware, and an agent from the
+flags, and handle stop signals."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ SECTIONS: tuple[type[Section], ...] = (
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
-    """Return the file given by `--config`, or otherwise the default file if it exists."""
+    """Return the path in `--config`, or the default path if that file exists, or None."""
     return arguments.config or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
 
 
@@ -69,8 +69,8 @@ def hardware_of(
 
 
 def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
-    """Return a future that completes on SIGTERM, SIGINT (Ctrl-C), or a signal in `also`. Repeated
-    signals have no effect. Requires a running event loop."""
+    """Return a future that completes on SIGTERM, SIGINT (Ctrl-C), or a signal in `also`. Further
+    signals have no effect. There must be a running event loop."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
@@ -84,22 +84,22 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
 
 
 FIRST_READINGS_SECONDS = 30.0
-"""Time limit in seconds for the first readings, because the driver starts slowly if persistence
-mode is disabled."""
+"""Time limit in seconds for the first readings. Without persistence mode, the driver starts
+slowly."""
 
 
 def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
-    """Advance the clock of a simulated machine, so that its scenario has begun, and return the
-    hardware. Real hardware is returned unchanged."""
+    """Advance the clock of a simulated machine until its scenario has begun. Return the hardware.
+    Do nothing for real hardware."""
     if hardware.simulated:
         clock.skip(30.0)  # s
     return hardware
 
 
 async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> None:
-    """Tick until one tick after the first complete snapshot, so that counters have rates, but for
-    `longest` seconds at most, not counting time spent waiting for a CPU. The snapshot stays with
-    the poller, because asyncio.run formats the result of a coroutine."""
+    """Run ticks until all reads have run, and one tick more, so that counters have rates. Stop
+    after `longest` seconds, excluding time spent waiting for a CPU. Return nothing, because
+    asyncio.run formats the result of a coroutine, which is slow for a snapshot."""
     # The rates of processes require two readings.
     poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
     watch = Stopwatch(agent.clock)
@@ -129,8 +129,8 @@ def first_look(
     history: float = 0.0,
     longest: float = FIRST_READINGS_SECONDS,
 ) -> tuple[Hardware, Snapshot, Status]:
-    """Read this machine, and return its hardware, its first snapshot, and its status. Commands that
-    read the machine only once report late reads immediately, because they cannot wait."""
+    """Read this machine. Return its hardware, its first snapshot, and its status. A late read is
+    reported as a fault at once, because a command that reads the machine once cannot wait."""
     clock = SystemClock()
     hardware = settled(hardware_of(arguments, clock, history), clock)
     agent = Agent(settings, hardware, clock)
@@ -142,7 +142,7 @@ def first_look(
 
 
 def board_of(agent: Agent, hardware: Hardware) -> StatusBoard:
-    """Return the status board of an agent. The board is updated on each tick."""
+    """Return a status board that is updated on each tick of the agent."""
     source = StatusSource(
         agent.diagnosis,
         agent.poller.samples,

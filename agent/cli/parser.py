@@ -1,4 +1,4 @@
-"""Command-line parser for the subcommands and their flags. It also reports usage errors."""
+"""Parses the command line, runs the subcommand, and reports usage errors."""
 
 import argparse
 import re
@@ -20,7 +20,7 @@ class UsageError(BadInput):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Argument parser that reports an error as a single sentence."""
+    """An argument parser that reports an error as a single sentence."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {self.prog} --help shows what is possible")
@@ -30,13 +30,13 @@ class _Parser(argparse.ArgumentParser):
         return text + simulated_machines() if "--simulate" in self._option_string_actions else text
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help. Unlike in argparse, write errors are raised."""
+        """Print the help. Unlike argparse, raise write errors."""
         print(self.format_help(), end="", file=file)
 
 
 def simulated_machines() -> str:
-    """Return a list of the systems, scenarios, and faults of the simulator, read from its data
-    files. Importing the simulator would double the time for printing the help."""
+    """Return a text with the systems, scenarios, and faults of the simulator. It is read from data
+    files, because importing the simulator would double the time for printing the help."""
     folder = Path(__file__).parents[1] / "simulator"
     table = tomllib.loads((folder / "scenarios.toml").read_text("utf-8"))
     lists = [
@@ -101,8 +101,8 @@ TYPES: dict[str, Callable[[str], Any]] = {
 }
 _TABLE = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 COMMANDS: dict[str, dict[str, Any]] = _TABLE["commands"]
-"""Subcommands by name. Each is implemented by `run` in the module with the same name. A module is
-imported only if its command is used, so that the agent loads no unnecessary code."""
+"""The subcommands by name. The function `run` in the module with the same name implements each. A
+module is imported only if its command is used, so that the agent loads no unnecessary code."""
 
 SHARED = {flag["name"]: flag for flag in _TABLE["shared"]}
 

@@ -17,7 +17,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent on recorded hardware, and then write the recording atomically."""
+    """Run the agent and record the responses of its hardware. Write the file atomically."""
     from agent.replay.player import begins
 
     settings = settings_of(arguments)
@@ -50,15 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop_once(*_: object) -> None:
-    """Stop in the same way as on Ctrl-C. Ignore later signals while the recording is written,
-    because both the shell and the terminal may send a signal."""
+    """Stop as on Ctrl-C. Ignore later signals while the recording is written, because both the
+    shell and the terminal may send a signal."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
-    """Run the poller for `seconds` seconds of the agent's clock, or until the recording is full."""
+    """Run the poller for `seconds` of the agent's clock, or until the recording is full."""
     ticking = asyncio.create_task(agent.poller.run())
     end = clock.monotonic() + seconds
     while (left := end - clock.monotonic()) > 0 and not full():

@@ -48,21 +48,21 @@ from agent.report.questions import (
 from exporters.settings import HttpConfig
 
 MANY_LACK, MOST_NODES = 0.05, 5
-"""Minimum share of its time that a node named in the report lacks, and how many are named."""
+"""The report names nodes that lack at least this share of their time, up to MOST_NODES nodes."""
 
 MOST_ROWS = 40
-"""Maximum number of rows in a table and on the HTML page, so that the page fits on one printed
+"""Maximum number of rows in a table. With more rows, the HTML page would not fit on one printed
 sheet. The CSV and JSON formats contain all rows."""
 
 TOP = 3
 """Number of summary sentences above the table. The other sentences are below the table."""
 
 POINTS = ".1%"
-"""Format of shares. Changes of shares are given in percentage points."""
+"""Format of shares in a comparison. A change of a share is in percentage points."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Query the data for the report, and then print the report or write it to a file."""
+    """Create the report, and print it or write it to a file."""
     settings = settings_of(arguments)
     if arguments.by == "cluster" and not arguments.prometheus:
         raise BadInput("--by cluster needs --prometheus: an agent knows its own node alone")
@@ -113,8 +113,8 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
 
 
 def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
-    """Return the report. To compare two jobs, the report has one row per job. Raise BadInput if
-    there are no rows."""
+    """Return the report. A comparison of two jobs is a report with a row for each job. Raise
+    BadInput if there are no rows."""
     if not arguments.compare:
         report = _asked(arguments, settings, arguments.job or "")
         if not report.rows:
@@ -128,7 +128,7 @@ def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
 
 
 def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Report:
-    """Query the report from Prometheus or from an agent. The price in the local configuration has
+    """Query Prometheus or an agent, and return the report. The price in the local configuration has
     precedence. Raise NoAnswer if the server does not respond."""
     cost = settings[CostConfig]
     known = Price((cost.gpu_hour,), cost.currency) if cost.gpu_hour else None
@@ -186,7 +186,7 @@ LEGEND = {
     "kWh": "of the GPUs",
     UNKNOWN: "not measured",
 }
-"""Legend of columns and of the dash, printed only for those that occur in the table."""
+"""Explanations of columns and of the dash. Each is printed only if it occurs in the table."""
 
 
 def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
@@ -216,11 +216,11 @@ def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
 
 
 DISPENSABLE = "kWh", "exposed", "idle", "of peak", "given", "of all", "held", "at work"
-"""Columns that are omitted, in this order, if the terminal is too narrow."""
+"""Columns that are omitted if the terminal is too narrow, the first column first."""
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
-    """Yield the title, the summary, a table in which names are not truncated, and notes."""
+    """Yield the title, the summary, the table (without splitting names), and notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
     for sentence in islice(summary(report), TOP):
@@ -291,7 +291,7 @@ def _name(row: GpuTime) -> str:
 
 
 def efficiency(row: GpuTime, price: Price, width: int) -> Iterator[str]:
-    """Yield a job's report for its user: GPU-hours by state, goodput, energy, cost, and advice."""
+    """Yield the report on one job: GPU-hours by state, goodput, energy, cost, and advice."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     name = row.name if row.name.startswith("job ") else f"job {row.name}"
     yield name[0].upper() + name[1:] + (f" ({about})" if about else "")

@@ -40,15 +40,15 @@ from exporters.web_file import WebFile
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread yields the GIL to a waiting thread. Each tick reads hundreds of
-files and driver values, and after each read, the thread must wait for the GIL while other threads
-render responses. With the default value of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
+files and driver values, and after each read, the thread must wait until other threads, which render
+responses, yield the GIL. With the default of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
 
 
 def notify(
     notify_socket: journal.NotifySocket, sentence: Callable[[], str], snapshot: Snapshot
 ) -> None:
-    """Notify systemd of a tick. After the first tick, the agent is ready even if the driver has not
-    responded: a hung driver raises an alert, and must not block the startup."""
+    """Notify systemd of a tick. After the first tick, the service counts as ready even if the
+    driver has not responded: a hung driver raises an alert, and must not block the startup."""
     ready = [journal.READY] if snapshot.tick == 1 else []
     notify_socket.send(journal.WATCHDOG, *ready, journal.status(sentence()))
 
@@ -73,7 +73,7 @@ def condition_of(agent: Agent) -> str:
 
 @dataclass(slots=True, eq=False)
 class TapeEnd:
-    """Poller listener that logs the end of a recording once."""
+    """A poller listener that logs the end of a recording once."""
 
     ended: Callable[[], bool]
     said: bool = False
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    """Serve until a signal or a restart request. Return whether to restart this program."""
+    """Serve until a signal arrives or a restart is requested. Return whether to restart."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     early = MemoryHandler(1000, flushOnClose=False)  # until logging is configured
     logging.getLogger().addHandler(early)
@@ -217,8 +217,8 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Log a warning if dashboards or rules need dropped metrics, or if the metric set is configured
-    with its old name."""
+    """Log a warning if dashboards or rules need metrics that are dropped, or if the configuration
+    uses the old name of the metric set."""
     if config.set == "small":
         log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:

@@ -1,4 +1,4 @@
-"""Client of a running agent. It passes the agent's status to `once`, `watch`, and `check`."""
+"""A client of a running agent. It provides the agent's status to `once`, `watch`, and `check`."""
 
 import argparse
 import http.client
@@ -18,11 +18,11 @@ from agent.status.model import Status
 from exporters.settings import HttpConfig
 
 SILENCE_SECONDS = 10.0
-"""Seconds without an event after which an agent is considered unresponsive. An agent normally sends
-an event at least every 5 s."""
+"""An agent that sends no event for this many seconds counts as unresponsive. Normally, it sends an
+event at least every 5 s."""
 
 HASTE = 3.0
-"""Timeout in seconds for each event before the first status has arrived."""
+"""Timeout in seconds for each event until the first status has arrived."""
 
 ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a running agent does."
 
@@ -32,7 +32,7 @@ LONGEST_EVENT = 16 << 20
 
 @dataclass(slots=True)
 class RunningAgent:
-    """A running agent with its URL (`http://HOST:PORT`) and the first status received from it."""
+    """A running agent: its URL (`http://HOST:PORT`), and the first status that it sent."""
 
     url: str
     first: Status = field(init=False)
@@ -59,7 +59,7 @@ class RunningAgent:
         raise NoAnswer(f"{self.place} no longer responds: it has ended the stream")
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all values of `/api/v1/snapshot`. Raise NoAnswer if there is no response."""
+        """Return all values from `/api/v1/snapshot`. Raise NoAnswer if there is no response."""
         found: dict[str, Any] = fetched(f"{self.url}/api/v1/snapshot")
         return found
 
@@ -85,9 +85,9 @@ def address_of(here: HttpConfig) -> str:
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAgent | None, str]:
-    """Return the agent to query. If this machine is read instead, return None and the reason. Raise
-    NoAnswer if the agent given by `--agent` does not respond, and ConfigError if the system is
-    unknown or flags conflict."""
+    """Return the agent to query. If the command must read this machine instead, return None and the
+    reason. Raise NoAnswer if the agent in `--agent` does not respond, and ConfigError if the system
+    is unknown or flags conflict."""
     MachineSpecs.of(settings, "")
     if arguments.simulate is not None or arguments.replay is not None:
         if arguments.agent:

@@ -1,4 +1,4 @@
-"""Memory settings for a process that runs for months. Apply them before importing other modules."""
+"""Reduces the memory of a process that runs for months. Call before importing other modules."""
 
 import ctypes
 import os
@@ -16,15 +16,15 @@ M_ARENA_MAX = -8
 
 
 def take_one_arena() -> None:
-    """Use one glibc arena for all threads, because threads rarely allocate at the same time."""
+    """Use one malloc arena for all threads, because they rarely allocate at the same time."""
     with suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def leave_tls_out(web_config: str | None, config: Path | None) -> None:
-    """Do not load OpenSSL unless a web configuration file may enable TLS. asyncio and aiohttp work
-    without `ssl`, and hashlib works without `_hashlib` if Python has its own implementations of the
-    hash functions."""
+    """Prevent the import of OpenSSL, unless a web configuration file may enable TLS. asyncio and
+    aiohttp work without `ssl`, and hashlib works without `_hashlib` if Python has its own
+    implementations of the hash functions."""
     if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
         return
     with suppress(OSError, ValueError, RecursionError):  # errors are reported on startup

@@ -12,18 +12,18 @@ from agent.jobs.job import percent
 UNKNOWN = "-"
 USUAL_COLUMNS = 80
 LEAST = 40
-"""Minimum width in columns. A terminal that is narrower wraps the lines itself."""
+"""Minimum width in columns. A narrower terminal wraps the lines itself."""
 
 WIDEST_COLUMNS = 140
 """Maximum width in columns, because longer lines are hard to read."""
 
 GUTTER = 2
 NARROWEST = 12
-"""Minimum width of a text column if a table is too wide."""
+"""Minimum width to which a text column is reduced if a table is too wide."""
 
 
 def local(at: float) -> datetime:
-    """Return a Unix timestamp in the local time zone, or in UTC if it cannot be converted."""
+    """Return a Unix timestamp as a datetime in the local time zone, or in UTC if that fails."""
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone()
@@ -47,8 +47,8 @@ def table(
 ) -> list[str]:
     """Return the lines of a table whose columns are as wide as their widest cells.
 
-    Columns in `figures` are right-aligned. If the table is wider than `width`, wrap its widest
-    columns except those in `figures` and `whole`. Before any word is split, omit the columns in
+    Columns in `figures` are right-aligned. If the table is wider than `width`, wrap the widest
+    columns, except those in `figures` and `whole`. If a word would be split, omit the columns in
     `spare`, in the given order."""
     numeric = [name in figures for name in header]
     kept = [name in (*figures, *whole) for name in header]
@@ -85,8 +85,8 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
 
 
 def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
-    """Return the width that each column needs so that lines of `NARROWEST` columns fit and no word
-    is split."""
+    """Return the minimum width of each column: at least `NARROWEST` (or all of a shorter cell), and
+    wide enough that no word is split."""
     lines = partial(textwrap.wrap, width=NARROWEST, break_long_words=False)
     parts = (
         (row[i : i + 1] if keep else lines(row[i]) for row in cells) for i, keep in enumerate(kept)
@@ -95,8 +95,8 @@ def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
 
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
-    """Return the wrapped lines of a paragraph. `hanging` is the additional indent of each line
-    after the first."""
+    """Return the wrapped lines of a paragraph. Lines after the first have the additional indent
+    `hanging`."""
     lines = textwrap.wrap(
         text.replace(" %", "\u00a0%"),
         width - 2,
@@ -112,5 +112,5 @@ def share(value: float | None) -> str:
 
 
 def of(value: float | None, limit: float | None, scale: float = 1.0) -> str:
-    """Return the text `value/limit` in a common unit, with a dash for each absent value."""
+    """Return the text `value/limit`, each divided by `scale`. An absent value is a dash."""
     return "/".join(UNKNOWN if one is None else f"{one / scale:.0f}" for one in (value, limit))

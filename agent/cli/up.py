@@ -47,13 +47,13 @@ async def tail_alerts(port: int) -> None:
 
 
 def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Return alerts by fingerprint, without the watchdog alert, because this alert always fires."""
+    """Return the alerts by fingerprint. Omit the watchdog alert, which always fires."""
     return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity", "none") != "none"}
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """Yield one line per alert. If several GPUs of a node have the same alert, yield a single line
-    with the description of the first alert."""
+    """Yield a line for each alert. If several GPUs of a node have the same alert, yield a single
+    line with the description of the first alert."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]
@@ -71,21 +71,21 @@ def _gpu(alert: Alert) -> int:
 
 
 FALLBACK = "dgx-h100"
-"""Simulated system for a machine without a GPU. The simulation runs all scenarios in turn."""
+"""The system to simulate on a machine without a GPU. All scenarios run in turn."""
 
 OF_FLEET = "dgx-1-v100"
-"""System of the nodes in a simulated fleet, unless `--simulate` names another system."""
+"""The system of the nodes in a simulated fleet, unless `--simulate` names another."""
 
 WITHOUT = {
     "prometheus": "nothing is kept, no rule is evaluated",
     "alertmanager": "alerts reach no one",
 }
-"""Consequence of each missing program."""
+"""What the stack lacks without each program, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """Programs of the stack to start, with their options."""
+    """The programs of the stack to start, and their options."""
 
     settings: Settings
     agent_flags: Sequence[str]

@@ -1,5 +1,5 @@
-"""The `dgx-telemetry watch` command. It shows the output of `once` in full-screen mode. The output
-is updated every second, and the keys are similar to the keys of top."""
+"""The `dgx-telemetry watch` command. It shows the output of `once` in full-screen mode, and updates
+it every second. The keys are similar to the keys of `top`."""
 
 import argparse
 import asyncio
@@ -65,7 +65,7 @@ SCROLL = {
     "\x1b[1~": -999,
     "\x1b[4~": 999,
 }
-"""Number of lines to scroll, by key."""
+"""Number of lines that each key scrolls."""
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class ViewChoice:
     ended: bool = False
 
     def press(self, key: str, gpus: Collection[int] = ()) -> None:
-        """Handle a key press; unknown keys have no effect."""
+        """Handle a key press. Unknown keys have no effect."""
         if key in SCROLL:
             self.top = max(0, self.top + SCROLL[key])
         elif key == "q":
@@ -97,15 +97,15 @@ class ViewChoice:
 
 @dataclass(slots=True)
 class Shown:
-    """Content of the screen: the latest status and its source."""
+    """Content of the screen: the latest status, and where it comes from."""
 
     source: str = ""
     look: StatusView | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, look: StatusView | None, source: str) -> None:
-        """Store a new status and its source. If `look` is None, keep the previous status; in this
-        case, `source` is the reason why there is no new status."""
+        """Store a new status and its source. If `look` is None, keep the previous status; `source`
+        is then the reason why there is no new status."""
         self.look, self.source = look or self.look, source
         self.changed.set()
 
@@ -194,7 +194,7 @@ def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
 
 
 class Screen:
-    """Terminal output in full-screen mode, or line by line if there is no terminal."""
+    """Writes to the terminal in full-screen mode, or line by line if there is no terminal."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
@@ -218,7 +218,7 @@ class Screen:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence instead of a status. Without a terminal, print nothing."""
+        """Show a sentence instead of a status. If there is no terminal, print nothing."""
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
@@ -244,8 +244,8 @@ class Screen:
 def text(
     look: StatusView, choice: ViewChoice, source: str, width: int
 ) -> tuple[str, list[str], str, str]:
-    """Return the line about the machine, the lines of the selected view, the line about the source,
-    and the line with the keys."""
+    """Return the line about the machine, the lines of the selected view, the line about the source
+    of the status, and the line with the keys."""
     first = cut(once.heading(look.status), width)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
     body = [printable(line) for line in _body(look, choice, width)]
@@ -253,7 +253,7 @@ def text(
 
 
 def cut(line: str, width: int) -> str:
-    """Return the line. If it is longer than `width`, it is truncated and ends with an ellipsis."""
+    """Return the line, truncated with an ellipsis if it is longer than `width`."""
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
 

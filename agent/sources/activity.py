@@ -94,8 +94,8 @@ class ActivityFromGpm:
 
 @dataclass(slots=True)
 class WindowFromGpm:
-    """Takes an additional sample within a second while the GPU exchanges data with other GPUs. At
-    the start of a job, windows are measured every second, so that the work level is known soon."""
+    """Measures windows of 100 ms between two GPM samples, while the GPU exchanges data with other
+    GPUs. At the start of a job, it does so every second, so that the work level is known soon."""
 
     gpm: Gpm
     taken: int = 0

@@ -51,7 +51,7 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """Ports of this host and their counters. Ports are listed again every minute. A counter that
+    """Reads this host's ports and their counters. The ports are listed every minute. A counter that
     cannot be read is skipped until the next listing, because some drivers log every failed read."""
 
     def __init__(self, files: FileTree) -> None:

@@ -69,8 +69,8 @@ class LinkReads:
         return self._bytes(TOTALS, {ALL_LINKS: ()})
 
     def totals_interval(self) -> float:
-        """Return the interval. It is short without GPM or while links are at least half full, and
-        longer while links are quiet or if the driver does not support the call."""
+        """Return the interval of the totals (s). It is short without GPM or while links are at
+        least half full, and longer while links are quiet or if the driver returns no totals."""
         if not self.totals.answered:
             return intervals.LINKS
         if self._gpu.gpm is None:
@@ -132,7 +132,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval. It is short only if a link came up after the last read."""
+        """Return the interval (s) of remote ends. It is short if a link has just come up."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
