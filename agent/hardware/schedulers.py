@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,16 +28,26 @@ END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
 PATH = b"/v1.PodResourcesLister/List"
 
 
+class SlurmJob(NamedTuple):
+    """A job of Slurm, without the names that its owner chooses. `gres` contains lists of nodes and
+    the job's resources on each of these nodes. It is None if Slurm does not describe the job."""
+
+    job_id: str
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    gres: Sequence[tuple[str, str]] | None = None
+    sluid: str = ""
+
+
 class Schedulers:
     """Clients of schedulers. All methods raise OSError if there is no response, as on recorded
     machines. `slow` is true if calls may take seconds."""
 
     slow = False
 
-    def slurm(self, host: str) -> list[str]:
-        """Return a line for each job on this host, in the format of `scontrol --details --oneliner
-        show job`: JobId, SLUID if the job has one, UserId, Account, Partition, and then Nodes and
-        GRES alternately. If Slurm does not describe the job, the line contains only JobId."""
+    def slurm(self, host: str) -> list[SlurmJob]:
+        """Return the jobs on this host."""
         raise FileNotFoundError(f"no Slurm on {host}")
 
     def kubelet(self, path: str) -> bytes:
@@ -51,24 +62,24 @@ class RealSchedulers(Schedulers):
     slow = True
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._known: dict[str, SlurmJob] = {}
 
-    def slurm(self, host: str) -> list[str]:
+    def slurm(self, host: str) -> list[SlurmJob]:
         columns = "--noheader", "--states=RUNNING,SUSPENDED,COMPLETING", "--format=%A|%i|%u|%a|%P"
         shown = _run_command("squeue", f"--nodelist={host}", *columns)
         rows = [line.strip().split("|", 4) for line in shown.splitlines()]
         jobs = {row[0]: [*row, *[""] * 4][:5] for row in rows if row[0].isdecimal()}
-        self._known = {one: line for one, line in self._known.items() if one in jobs}
+        self._known = {one: job for one, job in self._known.items() if one in jobs}
         for new in [one for one in jobs if one not in self._known][:MOST_SLURM_JOBS]:
             try:
-                line = _of_json(new) or _of_text(*jobs[new])
+                job = _of_json(new) or _of_text(*jobs[new])
             except TimeoutError:  # the queries for all other jobs would also time out
                 raise
             except OSError:  # the job has ended
                 continue
-            if line:  # otherwise, the next call tries again
-                self._known[new] = line
-        return [self._known.get(one, f"JobId={one}") for one in jobs]
+            if job:  # otherwise, the next call tries again
+                self._known[new] = job
+        return [self._known.get(one, SlurmJob(one)) for one in jobs]
 
     def kubelet(self, path: str) -> bytes:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -78,29 +89,30 @@ class RealSchedulers(Schedulers):
             return _message(connection)
 
 
-def _of_json(job: str) -> str:
-    """Return the line of a job from scontrol's JSON output (Slurm 23.02 and later), or an empty
-    string if the output does not contain the job."""
+def _of_json(job: str) -> SlurmJob | None:
+    """Return a job from scontrol's JSON output (Slurm 23.02 and later), or None if the output does
+    not contain the job."""
     try:
         answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
         nodes = [one["name"] for one in found["job_resources"]["nodes"]["allocation"]]
         details = zip(nodes, found["gres_detail"] or [""] * len(nodes), strict=True)
-        names = (found[name] or "" for name in ("user_name", "account", "partition"))
+        gres = [(str(node), str(detail)) for node, detail in details]
+        people = (str(found[name] or "") for name in ("user_name", "account", "partition"))
         step = found.get("step_id")
         sluid = str(step.get("sluid") or "") if isinstance(step, dict) else ""
-        return _line(job, *names, *(part for detail in details for part in detail), sluid=sluid)
+        return SlurmJob._make((job, *people, gres, sluid))
     except TimeoutError:
         raise
     except Exception:  # no JSON, or an unsupported version of it
-        return ""
+        return None
 
 
-def _of_text(job: str, shown: str, *people: str) -> str:
-    """Return the line of a job from the text output of an older scontrol. The output contains
-    strings that users choose: job name, paths, and comments. Therefore user, account, and partition
-    (`people`) are taken from columns of squeue, and GPUs from the text between the job name, as
-    reported by squeue, and the command. The line is empty if that text is ambiguous."""
+def _of_text(job: str, shown: str, *people: str) -> SlurmJob | None:
+    """Return a job from the text output of an older scontrol. The output contains strings that
+    users choose: job name, paths, and comments. Therefore user, account, and partition (`people`)
+    are taken from columns of squeue, and GPUs from the text between the job name, as reported by
+    squeue, and the command. Return None if that text is ambiguous."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
     text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
@@ -108,18 +120,9 @@ def _of_text(job: str, shown: str, *people: str) -> str:
     between = re.fullmatch(r".*? Socks/Node=\S* (.*) MinCPUsNode=.*", rest, re.DOTALL)
     once = rest.count(" Socks/Node=") == rest.count(" MinCPUsNode=") == 1
     if head.partition(" ")[0] != f"JobId={job}" or between is None or not once:
-        return ""
-    found = re.findall(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", between[1])
-    return _line(job, *people, *(part for of_nodes in found for part in of_nodes))
-
-
-def _line(job: str, user: str, account: str, partition: str, *gres: str, sluid: str = "") -> str:
-    """Return a line of `Key=value` words without strings that job owners choose. `gres` contains
-    nodes and the job's resources on each node alternately."""
-    words = [f"JobId={job}", *([f"SLUID={sluid}"] if sluid else ())]
-    words += [f"UserId={user}", f"Account={account}", f"Partition={partition}"]
-    words += [f"{'GRES' if place % 2 else 'Nodes'}={one}" for place, one in enumerate(gres)]
-    return " ".join("".join(word.split()) for word in words)
+        return None
+    gres = re.findall(r" Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", between[1])
+    return SlurmJob._make((job, *people, gres, ""))
 
 
 class SlurmNode(msgspec.Struct):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from agent.bounds import MOST_NAMES
 from agent.hardware.files import FileTree, names_in, text_or_nothing, whole
+from agent.hardware.schedulers import SlurmJob
 from agent.jobs.identity import JobLabels, printable
 from agent.metrics import beside
 from agent.model import Absent, Reason
@@ -176,30 +177,18 @@ def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]
         raise unknown("Slurm's number of a GPU", ",".join(map(str, places))) from error
 
 
-def slurm_job(line: str, host: str) -> tuple[JobLabels, list[int] | Absent]:
-    """Parse a line of `scontrol --details --oneliner show job`. Return the job's labels, and either
-    the Slurm indices of its GPUs on this host or the reason why they are unknown."""
-    keys: dict[str, str] = {}
-    here, places, found = False, list[int](), False
-    refusal: Absent | None = None
-    for word in line.split():
-        key, _, value = word.partition("=")
-        keys.setdefault(key, value)
-        try:
-            if key == "Nodes":
-                here = is_among(host, value)
-                found = found or here
-            if key == "GRES" and here:
-                places += _places(value)
-        except Absent as absent:
-            refusal = absent.without_traceback()
-    if not found and refusal is None:
+def slurm_labels(job: SlurmJob) -> JobLabels:
+    account = "" if job.account == "(null)" else job.account
+    return JobLabels(*map(printable, (job.job_id, job.user, "slurm", job.partition, account)))
+
+
+def slurm_places(gres: Iterable[tuple[str, str]], host: str) -> list[int]:
+    """Return the Slurm indices of a job's GPUs on this host. Raise Absent if they are unknown."""
+    here = [resources for nodes, resources in gres if is_among(host, nodes)]
+    if not here:
         why = f"scontrol names {host} in no nodes of a job that runs here"
-        refusal = Absent(Reason.UNKNOWN, why)
-    user = keys.get("UserId", "").partition("(")[0]
-    account = "" if keys.get("Account") == "(null)" else keys.get("Account", "")
-    labels = (keys.get("JobId", ""), user, "slurm", keys.get("Partition", ""), account)
-    return JobLabels(*map(printable, labels)), refusal or places
+        raise Absent(Reason.UNKNOWN, why)
+    return [place for resources in here for place in _places(resources)]
 
 
 def _places(gres: str) -> list[int]:

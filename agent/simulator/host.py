@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agent.hardware.files import FileTree
-from agent.hardware.schedulers import Schedulers
+from agent.hardware.schedulers import Schedulers, SlurmJob
 from agent.simulator import procfs
 from agent.simulator.devices import SimulatedArray
-from agent.simulator.jobs import LOGIN, USER
+from agent.simulator.jobs import LOGIN
 from agent.simulator.machine import Machine
 from agent.simulator.models import SystemModel, address
 from agent.simulator.procfs import Content, filled
@@ -75,9 +75,9 @@ class SimulatedSlurm(Schedulers):
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    def slurm(self, host: str) -> list[str]:
-        who = f"JobId=4711 UserId={LOGIN}({USER}) Account=vision Partition=gpu"
-        return [f"{who} Nodes={host} GRES=gpu:1(IDX:{len(self._machine.gpus) - 1})"]
+    def slurm(self, host: str) -> list[SlurmJob]:
+        gres = [(host, f"gpu:1(IDX:{len(self._machine.gpus) - 1})")]
+        return [SlurmJob("4711", LOGIN, "vision", "gpu", gres)]
 
 
 PCI = "/sys/bus/pci/devices"

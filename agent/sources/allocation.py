@@ -1,6 +1,5 @@
 """Reads which GPUs Slurm and the kubelet have allocated to which jobs."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from agent.errors import Failure, LogEvent, log
 from agent.hardware import schedulers
 from agent.hardware.files import names_in, text_or_nothing
 from agent.hardware.host import Host
+from agent.hardware.schedulers import SlurmJob
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
 from agent.metrics import declared_beside
@@ -93,7 +93,7 @@ class AllocationRead:
     def _of_slurm(self) -> Given:
         host = self._host()
         try:
-            lines = self._lines(host)
+            found = self._slurm_jobs(host)
         except OSError as error:
             if self._failing != str(error):  # log an error only once, not at every query
                 log.warning(LogEvent("allocation_unknown", asked="slurm", reason=str(error)))
@@ -103,22 +103,18 @@ class AllocationRead:
         minors = allocation.by_minor(self.host.files)
         jobs: list[Allocation] = []
         hidden: Absent | None = None
-        for line in lines:
-            labels, places = allocation.slurm_job(line, host)
+        for job in found:
             try:
-                if " " not in line:
+                if job.gres is None:
                     raise UNDESCRIBED.without_traceback()
-                if isinstance(places, Absent):
-                    raise places
-                sluid = re.search(r" SLUID=(\S+)", line)
-                order = self._order(minors) if places else ()
-                gpus = allocation.uuids(places, order, minors)
-                jobs.append(Allocation(labels, gpus, sluid[1] if sluid else ""))
+                places = allocation.slurm_places(job.gres, host)
+                gpus = allocation.uuids(places, self._order(minors) if places else (), minors)
+                jobs.append(Allocation(allocation.slurm_labels(job), gpus, job.sluid))
             except Absent as absent:
                 hidden = absent.without_traceback()
         return Given(tuple(jobs), hidden)
 
-    def _lines(self, host: str) -> list[str]:
+    def _slurm_jobs(self, host: str) -> list[SlurmJob]:
         """Query Slurm for the short host name, and then for the full name. Slurm may use either."""
         short = host.partition(".")[0]
         try:

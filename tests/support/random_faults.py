@@ -9,7 +9,7 @@ from random import Random
 
 from agent.cli.assembly import Agent
 from agent.config.settings import Section, Settings
-from agent.hardware.schedulers import Schedulers
+from agent.hardware.schedulers import Schedulers, SlurmJob
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.simulator import SimulatedSystem, scenarios
 from agent.sources.disk import DiskConfig
@@ -45,13 +45,13 @@ CONFIGS: tuple[tuple[Section, ...], ...] = (
 )
 
 
-HOSTILE: tuple[list[str] | Exception, ...] = (
+HOSTILE: tuple[list[SlurmJob] | Exception, ...] = (
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     RecursionError("too deep"),
     TimeoutError("squeue does not answer in 5 s"),
     MemoryError(),
-    ["JobId=7 UserId=\udcff\x1b[2J Nodes=node[00001-99999] GRES=gpu:8(IDX:0-99999)"] * 3000,
-    ["", "=", "JobId= Nodes=[ GRES=gpu:1g.10gb:1(IDX:2)", "JobId=9", "\0" * 9999],
+    [SlurmJob("7", "\udcff\x1b[2J", gres=[("node[00001-99999]", "gpu:8(IDX:0-99999)")])] * 3000,
+    [SlurmJob("", gres=[("[", "gpu:1g.10gb:1(IDX:2)")]), SlurmJob("9"), SlurmJob("\0" * 9999)],
 )
 """Answers of Slurm."""
 
@@ -60,9 +60,9 @@ class HostileSlurm(Schedulers):
     """Answers as it was told to; without a job in calm."""
 
     def __init__(self) -> None:
-        self.answer: list[str] | Exception = []
+        self.answer: list[SlurmJob] | Exception = []
 
-    def slurm(self, host: str) -> list[str]:
+    def slurm(self, host: str) -> list[SlurmJob]:
         if isinstance(self.answer, Exception):
             raise self.answer.with_traceback(None)  # else it holds the frames of each raise
         return self.answer

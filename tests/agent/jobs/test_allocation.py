@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
-from agent.hardware.schedulers import Schedulers
+from agent.hardware.schedulers import Schedulers, SlurmJob
 from agent.jobs import allocation
 from agent.model import Absent, Reading, Reason
 from agent.polling.reads import ReadCosts, is_due, perform
@@ -39,21 +39,18 @@ Name=gpu File=/dev/nvidia0
 Name=nic File=/dev/mlx5_0
 """
 SLUID = "s5K1KKYAYG5D00"
-SHOWN = (
-    "JobId=41 JobName=a ArrayJobId=40 ArrayTaskId=1 UserId=eve(1001) GroupId=x(1) Account=bio "
-    "Partition=gpu Command=/tmp/a Nodes=node[01,03] CPU_IDs=0 GRES=gpu:h100:1(IDX:1) "
-    "Nodes=node02 CPU_IDs=0-3 Mem=0 GRES=gpu:h100:2(IDX:0,2),nic:1(IDX:0)"
-)
+NODE02 = ("node02", "gpu:h100:2(IDX:0,2),nic:1(IDX:0)")
+SHOWN = SlurmJob("41", "eve", "bio", "gpu", [("node[01,03]", "gpu:h100:1(IDX:1)"), NODE02])
 
 
 class Answers(Schedulers):
     """Slurm's and the kubelet's answers; errors are raised."""
 
     def __init__(self) -> None:
-        self.jobs: list[str] | OSError = []
+        self.jobs: list[SlurmJob] | OSError = []
         self.pods: bytes | OSError = FileNotFoundError()
 
-    def slurm(self, host: str) -> list[str]:
+    def slurm(self, host: str) -> list[SlurmJob]:
         assert host.partition(".")[0] == "node02"
         if isinstance(self.jobs, OSError):
             raise self.jobs
@@ -119,7 +116,7 @@ def test_slurms_own_word_where_it_may_be_asked(tmp_path: Path) -> None:
 def test_a_job_that_is_not_described_may_have_any_gpu(tmp_path: Path) -> None:
     tree = AllocationTree(tmp_path, slurm=True)
     tree.write("/etc/slurm/gres.conf", GRES)
-    tree.answers.jobs = [SHOWN, "JobId=9"]
+    tree.answers.jobs = [SHOWN, SlurmJob("9")]
     reading = tree.look()
     assert {labels[0] for _, labels, _ in reading.samples} == {"1", "2"}
     assert {one.reason for one in reading.absences} == {Reason.DENIED}
@@ -134,13 +131,14 @@ def test_a_folder_without_a_number_is_a_job_of_slurm(tmp_path: Path) -> None:
     tree.occupy(100, gpu=THIRD)
     assert {one.reason for one in tree.look().absences} == {Reason.FAILED}
     assert tree.shown() == [("2", SLUID, "ada", "")]
-    tree.answers.jobs = [SHOWN, f"JobId=42 SLUID={SLUID} UserId=ada Nodes=node02 GRES=gpu(IDX:1)"]
+    job = SlurmJob("42", "ada", gres=[("node02", "gpu(IDX:1)")], sluid=SLUID)
+    tree.answers.jobs = [SHOWN, job]
     assert tree.allocated() == {"0": 1, "1": 1, "2": 1}
     assert ("2", "42", "ada", "") in tree.shown()
 
 
-def on_one_gpu(place: int) -> str:
-    return f"JobId=7 UserId=ada Nodes=node02 GRES=gpu:1(IDX:{place})"
+def on_one_gpu(place: int) -> SlurmJob:
+    return SlurmJob("7", "ada", gres=[("node02", f"gpu:1(IDX:{place})")])
 
 
 def test_a_place_that_slurms_order_does_not_have_is_unknown(tmp_path: Path) -> None:
@@ -214,7 +212,7 @@ def test_parts_of_a_gpu_shift_the_places_of_others(tmp_path: Path) -> None:
     """GPU 0 in three instances: IDX:2 is the third of them, and not GPU 2."""
     tree = AllocationTree(tmp_path, slurm=True)
     tree.gpu_processes.divide(GPU, ("MIG-1", "MIG-2", "MIG-3"))
-    tree.answers.jobs = ["JobId=7 UserId=ada Nodes=node02 GRES=gpu:1g.10gb:1(IDX:2)"]
+    tree.answers.jobs = [SlurmJob("7", "ada", gres=[("node02", "gpu:1g.10gb:1(IDX:2)")])]
     reading = tree.look()
     assert reading.samples == ()
     assert {one.reason for one in reading.absences} == {Reason.UNKNOWN}
@@ -230,22 +228,22 @@ def test_a_gpu_without_a_minor_number_shifts_the_places_of_others(tmp_path: Path
 
 @given(st.text(), st.text())
 def test_whatever_slurm_writes(text: str, other: str) -> None:
-    allocation.slurm_job(f"JobId=1 Nodes=a GRES={text} {other}", "a")
+    with suppress(Absent):
+        allocation.slurm_places([("a", text), (other, text)], "a")
     with suppress(Absent):
         assert allocation.slurm_order(f"Name=gpu File={text}", "a", [1, 0])
 
 
 @pytest.mark.parametrize(("gres", "places"), CASES["shares"])
 def test_shards_and_mps_are_parts_of_gpus(gres: str, places: list[int]) -> None:
-    line = f"JobId=1 UserId=a(1) Nodes=rack[0-1]node[0-2] GRES={gres}"
-    assert allocation.slurm_job(line, "rack1node2")[1] == places
+    assert allocation.slurm_places([("rack[0-1]node[0-2]", gres)], "rack1node2") == places
 
 
-@pytest.mark.parametrize(("line", "named"), CASES["odd"])
-def test_what_slurm_writes_and_is_not_understood_is_named(line: str, named: str) -> None:
-    places = allocation.slurm_job(line, "a")[1]
-    assert isinstance(places, Absent)
-    assert (places.reason, named in str(places)) == (Reason.UNKNOWN, True)
+@pytest.mark.parametrize(("nodes", "gres", "named"), CASES["odd"])
+def test_unreadable_resources_are_named(nodes: str, gres: str, named: str) -> None:
+    with pytest.raises(Absent) as raised:
+        allocation.slurm_places([(nodes, gres)], "a")
+    assert (raised.value.reason, named in str(raised.value)) == (Reason.UNKNOWN, True)
 
 
 T = TypeVar("T")
@@ -279,7 +277,7 @@ def test_a_surprise_costs_its_question_alone(tmp_path: Path, asked: str, error: 
     tree.answers.jobs = [SHOWN]
     assert tree.allocated() == {"0": 0, "1": 1, "2": 1}
 
-    def breaks(_: str) -> list[str]:
+    def breaks(_: str) -> list[SlurmJob]:
         raise error
 
     setattr(tree.answers, asked, breaks)

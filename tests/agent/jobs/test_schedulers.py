@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.hardware import schedulers
+from agent.hardware.schedulers import SlurmJob
 from agent.jobs import allocation
 from agent.jobs.identity import JobLabels
-from agent.model import Absent, Reason
+from agent.model import Reason
 from agent.sources import workload
 from tests.agent.jobs.test_allocation import AllocationTree
 from tests.support.process_tree import OTHER, labels_of
@@ -54,9 +55,11 @@ class FakeSlurm:
     def asked(self) -> list[str]:
         return (self.folder / "scontrol.asked").read_text().splitlines()
 
-    def jobs(self) -> list[tuple[str, str, str, list[int] | Absent]]:
-        found = [allocation.slurm_job(line, "node1") for line in self.slurm.slurm("node1")]
-        return [(job.job_id, job.user, job.account, places) for job, places in found]
+    def jobs(self) -> list[tuple[str, str, str, list[int] | None]]:
+        return [
+            (*job[:3], None if job.gres is None else allocation.slurm_places(job.gres, "node1"))
+            for job in self.slurm.slurm("node1")
+        ]
 
 
 def test_what_users_write_charges_no_one_else(
@@ -88,7 +91,7 @@ def test_an_empty_answer_is_asked_for_again(
 ) -> None:
     fake = FakeSlurm(tmp_path, monkeypatch)
     fake.says("1", "")
-    assert fake.slurm.slurm("node1") == ["JobId=1", "JobId=3", "JobId=2"]
+    assert fake.slurm.slurm("node1") == [*map(SlurmJob, "132")]
     fake.says("1", TEXT.format(1, name=EVIL, place=0))
     assert fake.jobs()[0] == ("1", "eve", "nlp", [0])
 
@@ -105,10 +108,8 @@ def test_jobs_in_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = {"job_id": 3, "gres_detail": [], "step_id": {"sluid": "s5K1KKYAYG5D00"}}
     fake.says("3", json.dumps({"jobs": [job | other]}))
     fake.says("2", json.dumps({"jobs": []}))
-    *known, (number, *_, places) = fake.jobs()
-    assert known == [("1", "eve", "nlp", [3]), ("3", "eve", "nlp", [])]
-    assert (number, isinstance(places, Absent)) == ("2", True)
-    assert "SLUID=s5K1KKYAYG5D00" in fake.slurm.slurm("node1")[1].split()
+    assert fake.jobs() == [("1", "eve", "nlp", [3]), ("3", "eve", "nlp", []), ("2", "", "", None)]
+    assert fake.slurm.slurm("node1")[1].sluid == "s5K1KKYAYG5D00"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_whatever_a_command_answers(
         with pytest.raises(OSError, match=why):
             fake.slurm.slurm("node1")
     else:
-        assert fake.slurm.slurm("node1") == ["JobId=1"]
+        assert fake.slurm.slurm("node1") == [SlurmJob("1")]
 
 
 def field(number: int, content: bytes) -> bytes:
