@@ -76,12 +76,6 @@ FALLBACK = "dgx-h100"
 OF_FLEET = "dgx-1-v100"
 """The system of the nodes in a simulated fleet, unless `--simulate` names another."""
 
-WITHOUT = {
-    "prometheus": "nothing is kept, no rule is evaluated",
-    "alertmanager": "alerts reach no one",
-}
-"""What the stack lacks without each program, as text."""
-
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
@@ -118,11 +112,11 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
         fleet.plan(nodes)  # raises an error if the number is invalid
         if machine and ":" in machine:
             raise ConfigError("--fleet has its own loads: --simulate may only name the system")
-    installed = [name for name in programs.BINARIES if programs.binary(name)]
-    for name, without in WITHOUT.items():
-        if name not in installed:
-            package = programs.BINARIES[name][0]
-            say(f"{package} is not installed (apt install {package}): {without}")
+    installed = [name for name in programs.SERVERS if programs.binary(name)]
+    for name, server in programs.SERVERS.items():
+        if server.missing and name not in installed:
+            package = server.binaries[0]
+            say(f"{package} is not installed (apt install {package}): {server.missing}")
     if machine is None and not nodes and not driver_answers():
         machine = FALLBACK
         say(f"no NVIDIA GPU responds here: monitoring a simulated {FALLBACK} instead")
@@ -180,10 +174,8 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
         if plan.fleet
         else programs.agent_program(ports.agent, plan.agent_flags)
     )
-    servers = (name for name in plan.installed if name != "grafana")
+    servers = plan.installed
     rest = [programs.server_program(name, getattr(ports, name), folder) for name in servers]
-    if "grafana" in plan.installed:
-        rest.append(programs.grafana_program(ports.grafana, folder))
     return [watched, *rest]
 
 

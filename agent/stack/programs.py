@@ -9,7 +9,10 @@ from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
+from msgspec import Struct, convert
+
 import agent
+from agent.metrics import beside
 
 LOOPBACK = "127.0.0.1"
 
@@ -70,20 +73,25 @@ class StackProgram:
 LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
 """Command prefix with which the kernel kills a child process when its parent exits."""
 
-BINARIES = {
-    "prometheus": ("prometheus",),
-    "alertmanager": ("prometheus-alertmanager", "alertmanager"),
-    "grafana": ("grafana-server",),
-}
-"""Names of each program's binary. The first name is also the name of the Debian package, if there
-is one."""
+
+class StackServer(Struct, frozen=True):
+    """A table of programs.toml."""
+
+    binaries: tuple[str, ...]
+    arguments: tuple[str, ...]
+    missing: str = ""
+    ready: str = "/-/ready"
+    environment: dict[str, str] = {}
+
+
+SERVERS = convert(beside(__file__), dict[str, StackServer])
 
 
 def binary(program: str) -> str:
     """Return the path of a program's binary, or an empty string if it is not installed."""
     own = str(Path(sys.prefix) / "bin")  # of this virtual environment
     path = os.pathsep.join((os.environ.get("PATH", ""), own, "/usr/sbin", "/usr/local/sbin"))
-    found = (shutil.which(name, path=path) for name in BINARIES[program])
+    found = (shutil.which(name, path=path) for name in SERVERS[program].binaries)
     return next(filter(None, found), "")
 
 
@@ -107,45 +115,13 @@ def _own(name: str, port: int, *module: str) -> StackProgram:
     return StackProgram(name, arguments, port, environment=environment, optional=False)
 
 
-STORAGE = {
-    "prometheus": "--storage.tsdb.path={}",
-    "alertmanager": "--storage.path={} --cluster.listen-address=",  # empty disables clustering
-}
-
-
 def server_program(name: str, port: int, folder: Path) -> StackProgram:
-    """Return the program `name`, Prometheus or Alertmanager, with its files in `folder`. Alerts
-    link to the external URL."""
-    listen = f"{LOOPBACK}:{port}"
-    arguments = (
-        binary(name),
-        f"--config.file={folder / f'{name}.yaml'}",
-        f"--web.listen-address={listen}",
-        f"--web.external-url=http://{listen}/",
-        *(flag.format(folder / name) for flag in STORAGE[name].split()),
-    )
-    return StackProgram(name, arguments, port)
-
-
-def grafana_program(port: int, folder: Path) -> StackProgram:
-    """Return the Grafana program. It stores its files in `folder`. Any local user has read access
-    without logging in."""
-    server = binary("grafana")
-    homes = (Path(server).resolve().parents[1], Path("/usr/share/grafana"), Path("/opt/grafana"))
+    """Return the program `name`, a server, with its files in `folder`."""
+    server, path = SERVERS[name], binary(name)
+    homes = (Path(path).resolve().parent.parent, Path("/usr/share/grafana"), Path("/opt/grafana"))
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
-    data = folder / "grafana"
-    environment = {
-        "GF_PATHS_DATA": str(data),
-        "GF_PATHS_LOGS": str(data / "logs"),
-        "GF_PATHS_PLUGINS": str(data / "plugins"),
-        "GF_PATHS_PROVISIONING": str(folder / "provisioning"),
-        "GF_SERVER_HTTP_ADDR": LOOPBACK,
-        "GF_SERVER_HTTP_PORT": str(port),
-        "GF_AUTH_ANONYMOUS_ENABLED": "true",
-        "GF_AUTH_ANONYMOUS_ORG_ROLE": "Viewer",
-        "GF_ANALYTICS_REPORTING_ENABLED": "false",
-        "GF_ANALYTICS_CHECK_FOR_UPDATES": "false",
-        "GF_ANALYTICS_CHECK_FOR_PLUGIN_UPDATES": "false",
-    }
-    arguments = (server, "--homepath", str(home))
-    return StackProgram("grafana", arguments, port, "/api/health", environment)
+    values = {"folder": folder, "host": LOOPBACK, "port": port, "home": home}
+    values["listen"] = f"{LOOPBACK}:{port}"
+    environment = {key: text.format(**values) for key, text in server.environment.items()}
+    arguments = (path, *(text.format(**values) for text in server.arguments))
+    return StackProgram(name, arguments, port, server.ready, environment)
