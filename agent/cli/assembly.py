@@ -48,8 +48,6 @@ class Hardware:
     releasable: bool = True  # false for recordings, which do not load the driver
     held: Callable[[], set[str]] = device_nodes
     """A function that returns the driver's device nodes that this process has open."""
-    ended: Callable[[], bool] = lambda: False
-    """A function that returns whether a recording has ended. Its last values remain available."""
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
@@ -81,13 +79,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
     def playing(_: float) -> str:
         return f"Recording {path.name}{' (ended)' if player.finished else ''}"
 
-    return Hardware(
-        lambda: player.nvml,
-        player.host,
-        playing=playing,
-        releasable=False,
-        ended=lambda: player.finished,
-    )
+    return Hardware(lambda: player.nvml, player.host, playing=playing, releasable=False)
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from logging.handlers import MemoryHandler
 from typing import Any
@@ -71,20 +70,6 @@ def condition_of(agent: Agent) -> str:
     return f"Monitoring {number}{of}."
 
 
-@dataclass(slots=True, eq=False)
-class TapeEnd:
-    """A poller listener that logs the end of a recording once."""
-
-    ended: Callable[[], bool]
-    said: bool = False
-
-    def __call__(self, _: Snapshot) -> None:
-        if not self.said and self.ended():
-            self.said = True
-            means = "its last values stay in use"
-            log.warning(LogEvent("tape_ended", means=means))
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM or Ctrl-C. Hardware errors never stop the agent."""
     if _run(arguments):
@@ -142,7 +127,6 @@ async def _serve(
     poller.config_ok = lambda: reload.good and web.good
     poller.certificate_ends = lambda: web.now.certificate_ends
     poller.listeners += [
-        TapeEnd(hardware.ended),
         partial(notify, notify_socket, lambda: condition_of(agent)),
         feed,
         hours,

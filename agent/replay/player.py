@@ -18,6 +18,7 @@ import pynvml
 from msgspec import Meta, Struct, convert
 
 from agent.clock import Clock, SystemClock
+from agent.errors import LogEvent, log
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
 from agent.replay.answers import (
@@ -304,6 +305,7 @@ class TapePlayer:
         self._ahead = AHEAD if isinstance(clock, SystemClock) else 0
         self._lock = threading.Lock()
         self._start: float | None = None
+        self.finished = False  # whether the last values stay in use
         files = TapedFiles(self)
         self.nvml = TapedNvml(self)
         self.host = Host(files=files, psutil=cast(Psutil, TapedPsutil(files)))
@@ -313,7 +315,12 @@ class TapePlayer:
         with self._lock:
             if self._start is None:
                 self._start = now
-            return round((now - self._start) * 1000) + self._ahead
+            at = round((now - self._start) * 1000)
+            ends = not self.finished and at > round((self.tape.seconds or 0.0) * 1000)
+            self.finished |= ends
+        if ends:
+            log.warning(LogEvent("tape_ended", means="its last values stay in use"))
+        return at + self._ahead
 
     def answer(self, key: str, what: str, never: Exception) -> Any:
         """Return the current response to a call. Raise the recorded refusal, or `never` if the call
@@ -323,8 +330,3 @@ class TapePlayer:
             raise never
         answer = answers.at(now)
         return refuse(answer, what) if is_refusal(answer) else decode(answer)
-
-    @property
-    def finished(self) -> bool:
-        seconds = self.tape.seconds or 0.0
-        return self._start is not None and self.now() - self._ahead > round(seconds * 1000)

@@ -16,7 +16,6 @@ import pytest
 from agent.cli.assembly import Agent, taped_hardware
 from agent.cli.check import without_answer
 from agent.cli.doctor import BROKEN, in_child
-from agent.cli.run import TapeEnd
 from agent.cli.table import LEAST, WIDEST_COLUMNS, terminal_width
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
@@ -137,7 +136,6 @@ def test_the_end_of_a_tape_is_reported_once(
     clock = FrozenClock()
     hardware = taped_hardware(tmp_path / "x.tape", clock)
     poller = Agent(Settings(), hardware, clock, inline=True).poller
-    poller.listeners.append(TapeEnd(hardware.ended))
     shown = []
     for _ in range(5):
         asyncio.run(poller.tick())

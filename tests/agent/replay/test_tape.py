@@ -156,8 +156,8 @@ def test_header_and_end(good: Any) -> None:
     assert not player.finished
     at_end = last.nvml.nvmlDeviceGetPowerUsage(last.handles[0])
     clock.advance(0.01)
-    assert player.finished
     assert last.nvml.nvmlDeviceGetPowerUsage(last.handles[0]) == at_end
+    assert player.finished
 
 
 def test_an_answer_that_does_not_change_is_taped_once(good: Any) -> None:
