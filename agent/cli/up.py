@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import json
 import signal
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -194,14 +195,17 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
     if plan.simulated:  # a simulated machine must not send notifications
         settings = settings.including(Receivers())
+    url, boards = f"{LOOPBACK}:{ports.prometheus}", str(programs.BOARDS)
     texts = {
         **rule_files,
         **alertmanager(settings, scale),
         "prometheus.yaml": files.prometheus(
             ports, interval, list(rule_files), fleet=bool(plan.fleet)
         ),
-        "provisioning/datasources/prometheus.yaml": files.datasource(ports, interval),
-        "provisioning/dashboards/dgx.yaml": files.boards(programs.BOARDS),
+        "provisioning/datasources/prometheus.yaml": files.filled(
+            "datasource", prometheus=url, interval=files.duration(interval)
+        ),
+        "provisioning/dashboards/dgx.yaml": files.filled("boards", folder=json.dumps(boards)),
         **{f"logs/{name}.log": "" for name in ("fleet", *asdict(ports))},
     }
     for name, text in texts.items():

@@ -30,7 +30,8 @@ def duration(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))}ms"
 
 
-def _filled(name: str, **values: str) -> str:
+def filled(name: str, **values: str) -> str:
+    """Return a configuration file of the stack with `values` in its template."""
     text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
     return Template(text).substitute(values)
 
@@ -44,22 +45,13 @@ def prometheus(
     here = f'static_configs: [{{targets: ["{addresses["agent"]}"]}}]'
     url = f"http://{addresses['agent']}/targets"
     listed = f'http_sd_configs: [{{url: "{url}", refresh_interval: "15s"}}]'
-    return _filled(
+    return filled(
         "prometheus",
         interval=duration(interval),
         rules=json.dumps(rules),
         targets=listed if fleet else here,
         **addresses,
     )
-
-
-def datasource(ports: FreePorts, interval: float) -> str:
-    address = f"{LOOPBACK}:{ports.prometheus}"
-    return _filled("datasource", prometheus=address, interval=duration(interval))
-
-
-def boards(folder: Path) -> str:
-    return _filled("boards", folder=json.dumps(str(folder)))
 
 
 @contextmanager
