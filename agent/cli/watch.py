@@ -155,18 +155,16 @@ async def _watch(
 
 
 def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) -> None:
-    """Read the status stream of an agent on a separate thread, and reconnect if the stream ends."""
-    where = f"from the agent at {agent.place}"
+    """Read the status of an agent every second on a separate thread."""
     with suppress(RuntimeError):  # the event loop is closed
         while True:
+            look, why = None, f"from the agent at {agent.place}"
             try:
-                for status in agent.statuses():
-                    look = StatusView(status, f"{agent.place}/runbook.html")
-                    loop.call_soon_threadsafe(shown.put, look, where)
+                look = StatusView(agent.status(), f"{agent.place}/runbook.html")
             except Exception as error:  # an invalid response may be temporary
                 why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
-                loop.call_soon_threadsafe(shown.put, None, why)
-            time.sleep(2.0)  # s until it asks again
+            loop.call_soon_threadsafe(shown.put, look, why)
+            time.sleep(TICK)
 
 
 async def _read_here(

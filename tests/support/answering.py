@@ -7,15 +7,13 @@ from threading import Thread
 
 
 @contextmanager
-def answering(
-    content: bytes, status: int = 200, times: int = 1, kind: str = "text/plain; version=0.0.4"
-) -> Iterator[str]:
+def answering(content: bytes, status: int = 200, times: int = 1) -> Iterator[str]:
     """The address, HOST:PORT, of a server that answers with this content so many times over."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", kind)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
             with suppress(OSError):  # the client has had enough, or is gone
                 for _ in range(times):

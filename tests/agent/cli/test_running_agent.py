@@ -2,7 +2,6 @@
 
 from argparse import Namespace
 
-import msgspec
 import pytest
 
 from agent.cli.once import StatusView, page
@@ -13,21 +12,10 @@ from exporters.settings import HttpConfig
 from tests.support.answering import answering
 from tests.support.statuses import shown as machine_of
 
-EVENTS = "text/event-stream; charset=utf-8"
-
-
-def stream_of(name: str, seconds: int) -> bytes:
-    board = machine_of(name).run(seconds).board
-    history = msgspec.json.encode(board.history.document())
-    return event("history", history) + event("status", board.json())
-
-
-def event(name: str, data: bytes) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
-
 
 def test_the_running_agent_is_asked() -> None:
-    with answering(stream_of("titan-x-pascal:starved-disk", 70), kind=EVENTS) as place:
+    board = machine_of("titan-x-pascal:starved-disk").run(70).board
+    with answering(board.json()) as place:
         agent, note = asked(
             Namespace(simulate=None, replay=None, agent=""),
             Settings(HttpConfig(listen=place)),
@@ -37,17 +25,18 @@ def test_the_running_agent_is_asked() -> None:
         lines = list(page(StatusView(agent.first), 80))
         assert any(line.startswith("The GPU is starved by disk") for line in lines)
         assert max(map(len, lines)) <= 80
-        with pytest.raises(NoAnswer, match="no longer responds"):
-            list(agent.statuses())
+        assert agent.status() == board.status()
+    with pytest.raises(NoAnswer, match="does not answer"):
+        agent.status()
 
 
-def test_an_agent_that_has_just_started_is_awaited() -> None:
+def test_an_agent_that_has_just_started_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = machine_of("k40:idle")
-    early, later = (event("status", machine.run(ticks).board.json()) for ticks in (1, 9))
-    with answering(early + later, kind=EVENTS) as place:
-        agent, _ = asked(Namespace(simulate=None, replay=None, agent=f"http://{place}"), Settings())
+    first = [machine.run(ticks).board.status() for ticks in (1, 9)]
+    monkeypatch.setattr(RunningAgent, "status", lambda *_: first.pop(0))
+    agent, _ = asked(Namespace(simulate=None, replay=None, agent="http://x"), Settings())
     assert agent is not None
-    assert agent.first.tick == machine.status.tick
+    assert (agent.first.tick, first) == (machine.status.tick, [])
 
 
 def test_who_does_not_answer_is_named() -> None:
@@ -63,24 +52,14 @@ def test_who_does_not_answer_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("events", "why"),
-    [
-        ([event("status", b"{}")], "does not respond as an agent of version"),
-        ([event("status", b"{")], "does not respond as an agent of version"),
-    ],
+    ("content", "why"),
+    [(b"{}", "does not respond as an agent of version"), (b"{", "does not answer")],
 )
-def test_what_is_no_agent_of_this_version_is_refused(events: list[bytes], why: str) -> None:
-    with answering(b"".join(events), kind=EVENTS) as place:
+def test_what_is_no_agent_of_this_version_is_refused(content: bytes, why: str) -> None:
+    with answering(content) as place:
         with pytest.raises(NoAnswer, match=why):
-            next(RunningAgent(f"http://{place}").statuses())
+            RunningAgent(f"http://{place}").status()
         here = Settings(HttpConfig(listen=place))
         agent, note = asked(Namespace(simulate=None, replay=None, agent=""), here)
         assert agent is None
         assert why in note
-
-
-def test_a_server_that_sends_no_events_is_another_program() -> None:
-    """Its answer may never end."""
-    refused = pytest.raises(NoAnswer, match="is another program: it sends no stream of events")
-    with answering(b"{", kind="application/json") as place, refused:
-        next(RunningAgent(f"http://{place}").statuses())

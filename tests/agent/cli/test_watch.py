@@ -14,12 +14,18 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from agent.cli import watch
 from agent.cli.once import StatusView
+from agent.cli.running_agent import RunningAgent
 from agent.cli.watch import KEY, SORTS, Screen, ViewChoice, text
+from agent.report.questions import NoAnswer
+from agent.status.model import Status
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 from tests.support.statuses import shown as machine_of
@@ -134,3 +140,26 @@ def test_a_terminal_is_taken_and_given_back(
         read_until(ours, "\x1b[?1049l")
         assert process.wait(PATIENCE) == 0
     assert termios.tcgetattr(theirs) == before
+
+
+def test_an_agent_that_stops_and_comes_back_is_shown_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, put = machine_of("k40:idle").run(9).status, list[Any]()
+    answers: list[Status | Exception] = [status, NoAnswer("no one"), TypeError("odd"), status]
+
+    def answer(_: RunningAgent) -> Status:
+        if isinstance(one := answers[len(put)], Exception):
+            raise one
+        return one
+
+    def soon(_: object, *shown: Any) -> None:
+        put.append(shown)
+        if len(put) == len(answers):
+            raise RuntimeError("the loop is closed")
+
+    monkeypatch.setattr(RunningAgent, "status", answer)
+    monkeypatch.setattr(watch, "TICK", 0.0)
+    loop: Any = SimpleNamespace(call_soon_threadsafe=soon)
+    watch._follow(RunningAgent("http://x"), watch.Shown(), loop)
+    good = (StatusView(status, "http://x/runbook.html"), "from the agent at http://x")
+    assert (put[0], put[1], put[3]) == (good, (None, "no one"), good)
+    assert put[2][1].startswith("TypeError: odd")
