@@ -1,1 +1,1 @@
-"""Exporters: make the snapshot available over HTTP."""
+"""Serve the snapshot and the status over HTTP, in several formats."""

@@ -1,8 +1,8 @@
-"""Access control: checks of host names and passwords.
+"""Access control: checks the host name and the password of each request.
 
-A web page can bind its own host name to 127.0.0.1 after it has loaded (DNS rebinding). The browser
-then treats the agent as part of the page's origin, so the page could read every response. However,
-such a page cannot change the Host header or the origin of its requests.
+A malicious web page can rebind its own host name to 127.0.0.1 after it has loaded (DNS rebinding).
+The browser then treats the agent as part of the page's origin, so the page could read every
+response. However, the page cannot change the Host header or the origin of its requests.
 """
 
 import asyncio
@@ -70,9 +70,9 @@ STREAM = "/api/v1/stream"
 
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
-    """Return whether a request over loopback names an unknown host. Known hosts are `names`, the
-    host name of this machine, localhost, and loopback addresses. A request without a Host header is
-    accepted, because it does not come from a browser."""
+    """Return whether the Host header of a request over loopback names an unknown host. Known hosts
+    are `names`, the host name of this machine, localhost, and loopback addresses. A request without
+    a Host header is accepted, because it does not come from a browser."""
     here = request.get_extra_info("sockname")
     if not here or not is_loopback(here[0]):
         return False
@@ -84,8 +84,8 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
 
 
 def is_cross_site(request: web.Request) -> bool:
-    """Return whether a page of another origin requests the stream. Such a page could not read the
-    events, but with 32 open streams, it would block all other clients."""
+    """Return whether a page of another origin requests the stream. The page could not read the
+    events, but it could open all 32 streams, so that no other client gets one."""
     site = request.headers.get("Sec-Fetch-Site", "none").lower()
     return request.path == STREAM and site not in ("same-origin", "none")  # none: a typed URL
 
@@ -102,8 +102,8 @@ CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry"
 
 
 class AccessControl:
-    """Middleware that rejects clients and closes their connections. It protects all paths,
-    including the health and readiness endpoints, as in other Prometheus exporters."""
+    """Middleware that checks all requests, and closes the connections of rejected clients. As in
+    other Prometheus exporters, the health and readiness endpoints are also protected."""
 
     def __init__(
         self, users: Callable[[], Mapping[str, str]], names: Callable[[], tuple[str, ...]] = tuple
@@ -115,7 +115,7 @@ class AccessControl:
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Check a request before it is handled, even if its path does not exist."""
+        """Check a request before `handler` runs, even if the path does not exist."""
         if is_misdirected(request, self._names()):
             return refused(421, "This name is not known here; allowed_hosts would make it known.")
         if is_cross_site(request):
@@ -133,7 +133,7 @@ class AccessControl:
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    """Return the response to a rejected client. The connection is closed after the response."""
+    """Return a response for a rejected client, after which the connection is closed."""
     response = web.Response(text=f"{sentence}\n", status=status, headers=headers)
     response.force_close()
     return response

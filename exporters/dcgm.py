@@ -1,8 +1,8 @@
 """`/metrics/dcgm`: GPU metrics with the names, labels, and units of NVIDIA's dcgm-exporter.
 
 `dcgm.toml` defines the names of both generations of dcgm-exporter. Every value is computed from the
-samples that `/metrics` exposes, so values that are absent there are absent here. The format is
-always the Prometheus text format, because in OpenMetrics, counter names must end in `_total`.
+samples that `/metrics` exposes, so a value that is absent there is absent here. The format is
+always the Prometheus text format, because OpenMetrics requires that counter names end in `_total`.
 """
 
 import os
@@ -34,7 +34,7 @@ Samples = dict[str, dict[tuple[str, ...], float]]
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
-    """Conversion to a DCGM unit: the divisor `per`, and whether values are whole numbers."""
+    """Conversion to a DCGM unit: divide by `per`, and round down if `whole` is true."""
 
     per: float
     whole: bool = False
@@ -54,7 +54,7 @@ class DcgmName(msgspec.Struct, frozen=True):
 
 
 class DcgmField(msgspec.Struct, frozen=True):
-    """A DCGM field: its names, and the metrics from which it is computed."""
+    """A DCGM field: its names, and the metrics whose sum it is."""
 
     what: str
     metrics: tuple[str, ...]
@@ -65,8 +65,8 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
-        """Yield the names selected by the setting `names`, without duplicates, and whether each of
-        them is used since version 4.9."""
+        """Yield the names that the setting `names` selects, without duplicates, each with whether
+        it is the name since version 4.9."""
         stayed = self.before and self.since and self.before.name == self.since.name
         if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
             yield self.before, False
@@ -74,7 +74,7 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
     def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
-        """Return the sum of the field's metrics by UUID, excluding GPUs that lack a metric."""
+        """Return the value of the field by UUID. Omit GPUs that lack one of its metrics."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name in self.metrics:
             place = METRICS[name].labels.index
@@ -89,7 +89,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The contents of `dcgm.toml`. Label values are keys of `DcgmRow.says`."""
+    """The contents of `dcgm.toml`. The mappings of labels contain keys of `DcgmRow.says`."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -104,7 +104,7 @@ def table() -> DcgmTable:
 
 
 class DcgmRow(NamedTuple):
-    """A GPU or MIG instance that has series, and its label values."""
+    """A GPU or MIG instance that has series, and its possible label values."""
 
     uuid: str
     instance: str
@@ -132,8 +132,8 @@ class DcgmExposition(Exposition):
         return self._config().enabled
 
     def tick(self, _: Snapshot) -> None:
-        """Store the rates that are exported as gauges. This poller listener uses the samples of the
-        last few seconds, or the last two readings of metrics with long intervals."""
+        """Store the rates that are exported as gauges. This is a poller listener. A rate covers the
+        last few seconds, or the last two readings of a metric with a long interval."""
         found: Samples = defaultdict(dict)
         fields = table().field if self.enabled else ()
         for name in (name for one in fields if one.rate for name in one.metrics):
@@ -153,7 +153,7 @@ class DcgmExposition(Exposition):
         ).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
-        """Yield the lines of a field for each name. MIG instances have two additional labels."""
+        """Yield the lines of a field, for each of its names."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
         found = []

@@ -1,9 +1,9 @@
-"""The default set: the series that rules and dashboards require, without series that are always 0.
+"""The default set: the series that rules and dashboards need, without series that are always 0.
 
-PromQL cannot compute an increase for a counter whose first sample is above 0. Therefore, a new
-series, such as an error type seen for the first time, is exported as 0 for at least 30 s and in at
-least two responses to the same client, so that Prometheus stores a sample before the increase.
-Series that are already above 0 in the first snapshot are exported unchanged.
+PromQL cannot compute the first increase of a counter whose first sample is above 0. Therefore, a
+new series, such as the first error of a type, is exported as 0 for at least 30 s and in at least
+two responses to the same client, so that Prometheus stores a sample before the increase. A series
+that is already above 0 in the first snapshot is exported unchanged.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from exporters.settings import Families
 
 
 class NewPart(NamedTuple):
-    """A series that is still exported as 0: its start in seconds, and its responses by client."""
+    """A new series that is still exported as 0: its start (s), and the responses by client."""
 
     since: float
     answers: Counter[str]
@@ -24,10 +24,10 @@ class NewPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DefaultSet:
-    """Selects series from each snapshot, including all series that it has selected before."""
+    """Selects series from each snapshot. A series remains selected after it was selected once."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """Devices that have been seen, by metric. All labels except `parts` identify a device."""
+    """The devices seen so far, by metric. All labels but those in `parts` identify a device."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 
@@ -65,13 +65,13 @@ class DefaultSet:
         return found
 
     def answered(self, client: str) -> None:
-        """Count a response to the client, for every series that is still exported as 0."""
+        """Count a response to a client, for every series that is still exported as 0."""
         for part in self._new.values():
             if client in part.answers or len(part.answers) < 64:  # clients
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
-        """Return the series that have been above 0 at any time."""
+        """Return the series that have ever been above 0. New ones are exported as 0 at first."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
         own = [at for at, label in enumerate(metric.labels) if label not in metric.parts]
@@ -101,8 +101,8 @@ class DefaultSet:
         return True
 
     def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """Return a single series without a direction for each device whose directions have always
-        had the same value, and both directions for other devices."""
+        """Return both directions of each device. If they have always had the same value, return a
+        single series with an empty `direction`."""
         differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index("direction")
         ways: dict[Labels, list[Sample]] = {}
         for sample in samples:
@@ -118,7 +118,7 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Return the series of paths whose hardware limit has been below the data sheet."""
+        """Return the series of paths whose hardware limit was ever below that in the data sheet."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]

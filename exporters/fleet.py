@@ -1,6 +1,6 @@
-"""A simulated fleet over HTTP, with a path for each node.
+"""Serves a simulated fleet over HTTP. Each node has a path.
 
-A node exposes the metrics of a simulated agent that runs the scenario of the node, with its own
+A node exposes the metrics of the simulated agent that runs the node's scenario, but with its own
 device identities and job. `/` and `/targets` list the nodes for Prometheus' HTTP service discovery.
 """
 
@@ -20,7 +20,7 @@ GPU = re.compile(r'^dgx_gpu_info\{.*gpu="(\d+)".*uuid="([^"]+)"', re.MULTILINE)
 
 
 def node_page(node: NodePlan, page: bytes) -> str:
-    """Return the agent's metrics page with the device identities and the job of the node."""
+    """Return the agent's metrics page, with the devices and job of the node instead."""
     page = SERIAL.sub(b'serial="%04d' % node.number, page)
     text = UUID.sub(b'"GPU-%04d' % node.number, page).decode()
     job = node.job_id, node.user, "slurm", "gpu", node.user, "", "", ""
@@ -30,9 +30,9 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 
 class FleetPages:
-    """The pages of all nodes. `expositions` contains an exposition per scenario, and `awaited`
-    returns the pending reads until all agents are ready. Nodes in the racks in `dark` drop
-    connections, as without power."""
+    """The pages of all nodes. `expositions` contains an exposition per scenario. `awaited` returns
+    a text with the pending reads, which is empty when all agents are ready. Nodes in the racks in
+    `dark` drop connections, as nodes without power do."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from exporters.prometheus import GZIP_LEVEL, Exposition, accepts, negotiate
 from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
-"""Server name in responses, without the version of Python."""
+"""The Server header of responses. It does not reveal the version of Python."""
 
 T = TypeVar("T")
 JSON = "application/json; charset=utf-8"
@@ -33,8 +33,8 @@ JSON = "application/json; charset=utf-8"
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and their data sources. `awaited` returns the pending reads until
-    the agent is ready."""
+    """The handlers of all routes, and their data. `awaited` returns a text with the pending reads,
+    which is empty when the agent is ready."""
 
     exposition: Exposition
     latest: Callable[[], Snapshot]
@@ -87,7 +87,7 @@ class AgentPages:
     async def _exposed(
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
-        """Return the page of this tick. It is rendered once for all clients."""
+        """Return the exposition of this tick. It is rendered once for all clients."""
         found = exposition.cached(accept)
         if found is None:
             found = await self._rendered(partial(exposition.page, accept))
@@ -99,13 +99,13 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Respond with status 503 and the pending reads until every read has been run."""
+        """Respond with status 503 and the pending reads until every read has run once."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
     def _written(self, take: Callable[[], T], write: Callable[[T], bytes]) -> Handler:
-        """Return a handler that takes the data in the event loop, because samples may be read only
-        there, and encodes the data as JSON on the rendering thread."""
+        """Return a handler that calls `take` in the event loop, because samples may be read only
+        there, and encodes its result with `write` on the rendering thread."""
 
         async def answer(request: web.Request) -> web.Response:
             gzip = wants_gzip(request)
@@ -126,7 +126,7 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _healthy(_: web.Request) -> web.Response:
-    """Respond as long as the agent runs. Metrics and alerts show the state of the machine."""
+    """Respond with `ok` as long as the agent runs, whatever the state of the machine is."""
     return web.Response(text="ok\n")
 
 
@@ -145,7 +145,7 @@ def wants_gzip(request: web.Request) -> bool:
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:
-    """Return a response with the given body. If `gzip` is true, the body is already compressed."""
+    """Return a response. If `gzip` is true, `body` is already compressed."""
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: vary}
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
@@ -156,8 +156,8 @@ def target_application(
     read: Callable[[], list[dict[str, Any]]], access: AccessControl
 ) -> web.Application:
     """Return an application that serves targets for Prometheus' `http_sd` at `/targets`. Each
-    request calls `read` on a thread. If `read` raises BadInput, the response has status 503 and the
-    reason, and Prometheus keeps its previous targets."""
+    request calls `read` on a thread. If `read` raises BadInput, the response has status 503 and
+    contains the reason, and Prometheus keeps its previous targets."""
     reading = asyncio.Lock()  # clients wait, so at most one command can hang
 
     async def answer(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""Jobs as a JSON document, for `/api/v1/jobs`."""
+"""The JSON document of `/api/v1/jobs`."""
 
 from agent.diagnosis.advice import ADVICE, TEXTS
 from agent.jobs.job import Hang, Job, Receipt, WatchedJobs
@@ -9,7 +9,7 @@ from exporters.snapshot_json import Document, instant
 
 
 def jobs_document(jobs: WatchedJobs) -> Document:
-    """Return all jobs: running jobs in order of the first GPU, and ended jobs, latest first."""
+    """Return all jobs: the running jobs by their first GPU, and the ended jobs, latest first."""
     return {
         "running": [job_document(job) for job in jobs.running],
         "ended": [receipt_document(receipt) for receipt in jobs.ended],

@@ -1,4 +1,4 @@
-"""The snapshot in Prometheus text format and OpenMetrics, rendered once per tick and format."""
+"""Renders the snapshot in Prometheus text format and OpenMetrics, once per tick and format."""
 
 import os
 import re
@@ -35,8 +35,8 @@ OPEN = Format(f"{OPEN_TYPE}; version=1.0.0; charset=utf-8", "# EOF\n")
 
 
 def accepts(header: str, name: str) -> bool:
-    """Return whether a client accepts a format or a coding, that is, whether its Accept or
-    Accept-Encoding header contains the name with a weight (`q`) other than 0."""
+    """Return whether a client accepts a format or content coding: its Accept or Accept-Encoding
+    header contains the name, without a weight (`q`) of 0."""
     refused = r"[^,]*;\s*q\s*=\s*0(\.0*)?\s*(,|$)"
     return re.search(rf"{name}\b(?!{refused})", header, re.IGNORECASE) is not None
 
@@ -67,8 +67,8 @@ def start(name: str, labels: Mapping[str, str]) -> str:
 
 
 def line(start: str, value: float) -> str:
-    """Return an exposition line. Values of 1e6 and above are written with an exponent, as in Go and
-    in the Prometheus client libraries."""
+    """Return a line of an exposition. Values of 1e6 and above have an exponent, as in Go and in the
+    Prometheus client libraries."""
     whole, point, part = repr(float(value)).partition(".")
     if value < 0 or len(whole) < 7:
         return f"{start}{whole}{point}{part}\n"
@@ -76,7 +76,7 @@ def line(start: str, value: float) -> str:
 
 
 class _WrittenFamily(NamedTuple):
-    """A rendered family: its samples, its text, and the beginning of each line up to the value."""
+    """A rendered family: its samples, its text, and the text of each line before the value."""
 
     samples: list[Sample]
     text: str
@@ -90,15 +90,15 @@ NOT_WRITTEN = _WrittenFamily([], "", {})
 class ExpositionLines:
     """Writes snapshots in one format. The output is the same as that of prometheus_client, but
     takes a fifth of the time: an unchanged family is not rendered again, and the text before each
-    value is cached by series. If a family cannot be written, only that family is missing."""
+    value is cached by series. If a family cannot be written, only that family is omitted."""
 
     openmetrics: bool
     _written: dict[str, _WrittenFamily] = field(default_factory=dict)
     _failing: set[str] = field(default_factory=set)  # families with a logged failure
 
     def write(self, families: Mapping[str, list[Sample]]) -> str:
-        """Return the families sorted by name, and their samples sorted by label values. Of
-        duplicate samples, the last is used, and values that are not finite are omitted."""
+        """Return the families as text, sorted by name, with samples sorted by label values. If
+        samples are duplicates, write the last. Omit values that are not finite."""
         parts = []
         for name in sorted(families):
             try:
@@ -129,7 +129,7 @@ class ExpositionLines:
 
 
 def without_single_links(families: Families) -> dict[str, list[Sample]]:
-    """Drop traffic and limits of individual NVLinks. Their device names are like gpu0:3."""
+    """Drop the traffic and limits of individual NVLinks, whose devices have names like gpu0:3."""
     traffic = {metric.name for metric in nvlink.PER_LINK}
     found = {name: its for name, its in families.items() if name not in traffic}
     for name, samples in found.items():
@@ -141,7 +141,7 @@ def without_single_links(families: Families) -> dict[str, list[Sample]]:
 
 
 def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
-    """Return the samples of exported metrics, by metric name."""
+    """Return the samples by metric name. Omit internal metrics."""
     families: dict[str, list[Sample]] = {}
     for sample in samples:
         if sample.metric.kind is not Kind.INTERNAL:
@@ -150,12 +150,12 @@ def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 LONGEST = 1.0
-"""Seconds for which a page may be served without a new tick, because expired data must vanish."""
+"""Seconds for which a page is served if there is no new tick. It may then contain expired data."""
 GZIP_LEVEL = 1
 
 
 class RenderedPage(NamedTuple):
-    """A rendered exposition. `at` is the time of rendering on the agent's monotonic clock (s)."""
+    """A rendered exposition. `at` is when it was rendered on the agent's monotonic clock (s)."""
 
     tick: int
     at: float
@@ -164,7 +164,7 @@ class RenderedPage(NamedTuple):
 
 
 class Exposition:
-    """Renders the latest snapshot once. All clients receive the result until the next tick."""
+    """Renders the latest snapshot once per tick, for all clients."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class Exposition:
             return page
 
     def cached(self, accept: str) -> RenderedPage | None:
-        """Return the page of the latest tick if it has been rendered. Never blocks."""
+        """Return the page of the latest tick, or None if it must be rendered. Never blocks."""
         page = self._pages.get(negotiate(accept).content_type)
         if page is None or page.tick != self._latest().tick or self.now() - page.at > LONGEST:
             return None
@@ -217,12 +217,12 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Record the first tick. Counters that are above 0 in the first tick are not new series."""
+        """Store the first tick. A counter that is above 0 in the first tick is not a new series."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 
     def answered(self, client: str) -> None:
-        """Count a response to a client, identified by its address and user agent."""
+        """Count a response to a client. Its address and user agent identify a client."""
         self._default.answered(client)
 
 
@@ -230,8 +230,8 @@ _METRICS = declared_beside(__file__)
 
 
 def process_samples() -> Iterator[Sample]:
-    """Yield the `process_*` metrics of Prometheus client libraries. The Python library would also
-    import OpenSSL and use 6 MB more memory, even without TLS. Raise OSError if /proc is not
+    """Yield the `process_*` metrics that Prometheus client libraries provide. The Python library
+    would import OpenSSL and use 6 MB more memory, even without TLS. Raise OSError if /proc is not
     mounted."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on

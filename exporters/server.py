@@ -1,4 +1,4 @@
-"""The HTTP server: aiohttp's runner, with a limit for open connections."""
+"""The HTTP server: aiohttp's runner with a limit on open connections."""
 
 import logging
 import os
@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext
 
 MOST_CONNECTIONS = 256
-"""Maximum number of open connections. The agent may open 1,024 files, every local user can use all
-addresses in 127.0.0.0/8, and a client that does not read a response may occupy half a megabyte per
-connection."""
+"""Maximum number of open connections, of all clients: the agent may open 1,024 files, a local user
+can use any address in 127.0.0.0/8, and a client that does not read a response may occupy half a
+megabyte per connection."""
 
 OF_THE_OTHER_END = (HttpProcessingError, RequestPayloadError, ConnectionError)
 
@@ -35,7 +35,7 @@ SEND_BUFFER = 64 * 1024  # bytes per connection; the kernel's default is ten tim
 TLS_BUFFER = 16 * 1024  # bytes per connection; asyncio's default is 16 times larger
 
 Server = web.AppRunner
-"""A server that is listening; `cleanup` stops it."""
+"""A listening server. Its method `cleanup` stops it."""
 
 # aiohttp itself responds to malformed requests, and would reveal the version of Python.
 web_response.SERVER_SOFTWARE = SOFTWARE  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ async def serve(
     context: "SSLContext | None" = None,
     most: int = MOST_CONNECTIONS,
 ) -> Server:
-    """Listen on all addresses of `HOST:PORT`; an empty host stands for all IPv4 and IPv6 addresses.
+    """Listen on all addresses of `HOST:PORT`. An empty host means all IPv4 and IPv6 addresses.
     `most` is the maximum number of open connections. Raise BadInput if listening fails."""
     host, port = parse_listen(listen)
     runner = web.AppRunner(
@@ -84,9 +84,9 @@ async def serve(
 def _limited(
     connect: Callable[[Any, Transport], None], most: int
 ) -> Callable[[Any, Transport], None]:
-    """Limit the connections, because neither asyncio nor aiohttp does. Any further connection
-    closes the oldest connection of the client with the most connections. `connect` is called for a
-    new connection, with TLS before the handshake, because a client may never begin a handshake."""
+    """Return `connect` with a limit on connections, which asyncio and aiohttp lack. A connection
+    above the limit closes the oldest connection of the client with the most connections. The server
+    calls `connect` before a TLS handshake, because a client may never begin a handshake."""
     connect = getattr(connect, "__wrapped__", connect)
     clients: dict[Transport, str] = {}
 

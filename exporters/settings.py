@@ -1,5 +1,5 @@
 """Settings of the HTTP server: address, access control, DCGM names, and the series in `/metrics`.
-All series are always available to the page, the API, and the diagnosis."""
+The page, the API, and the diagnosis always have all series."""
 
 import ipaddress
 import re
@@ -17,8 +17,8 @@ Families = Mapping[str, list[Sample]]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT` or `[IPV6]:PORT`. Host "" means all addresses. Raise ValueError if the
-    string is invalid."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`. An empty host means all addresses. Raise ValueError if
+    the string is invalid."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)
@@ -61,7 +61,7 @@ class HttpConfig(Section, frozen=True):
 
 
 class DcgmConfig(Section, frozen=True):
-    """Settings of `/metrics/dcgm`: whether it is enabled, and the names that it uses."""
+    """Settings of `/metrics/dcgm`: whether it is enabled, and which generation of names it uses."""
 
     table = "dcgm"
 
@@ -70,7 +70,7 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """NVLink settings: whether to export traffic and limits of individual links besides totals."""
+    """NVLink settings: whether to export the traffic and limits of each link besides totals."""
 
     table = "nvlink"
 
@@ -78,8 +78,8 @@ class NvlinkConfig(Section, frozen=True):
 
 
 class MetricsConfig(Section, frozen=True):
-    """Contents of `/metrics`. `set` selects all series or the default set. Families that match a
-    pattern in `keep` are added in full, and families that match a pattern in `drop` are removed."""
+    """Contents of `/metrics`. `set` selects all series or the default set. Families whose name
+    matches `keep` are added with all series, and families whose name matches `drop` are removed."""
 
     table = "metrics"
 
@@ -96,7 +96,7 @@ class MetricsConfig(Section, frozen=True):
                     )
 
     def of(self, full: Families, default: Callable[[], Families]) -> Families:
-        """Return the families to export, selected from all families and the default set."""
+        """Return the families to export, given all families and the default set."""
         found = full if self.set == "full" else default()
         if self.keep and found is not full:
             kept = {name: its for name, its in full.items() if _matches(self.keep, name)}
@@ -107,7 +107,7 @@ class MetricsConfig(Section, frozen=True):
 
     @property
     def missed(self) -> list[str]:
-        """Return the dropped metrics that dashboards or rules need."""
+        """Return the names of metrics that are dropped although dashboards or rules need them."""
         needed = (metric.name for metric in EXPORTED if metric.shown is not InDefault.FULL)
         return sorted(name for name in needed if _matches(self.drop, name))
 
@@ -117,7 +117,7 @@ def _matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
 
 
 def _expected(pattern: re.Pattern[str]) -> str:
-    """Return the description of a valid pattern, with the most similar metric names."""
+    """Return the end of an error message: a valid pattern, and similar metric names."""
     names = [metric.name for metric in EXPORTED]
     from difflib import get_close_matches
 

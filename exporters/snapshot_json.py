@@ -1,4 +1,4 @@
-"""The snapshot as a JSON document, including signals, for programs and the live page."""
+"""The JSON document of `/api/v1/snapshot`: all values, absences, and verdicts."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,15 +15,15 @@ from agent.status.words import pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""Entries by metric name and other labels, and whether a device has at most one entry."""
+"""By metric name and other labels: whether the device has only this entry, and the entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 
 
 @dataclass(slots=True)
 class DeviceEntries:
-    """All values and absences of a GPU or, with an empty `uuid`, of the host. Of two samples of the
-    same series, the newer is used."""
+    """All values and absences of a GPU or, with an empty `uuid`, of the host. If there are two
+    samples of a series, the newer is used."""
 
     uuid: str = ""
     gpu: str = ""
@@ -36,7 +36,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, without: str = "") -> Document:
-    """Return the entries by metric name, in a list if a device can have several entries."""
+    """Return the entries by metric name. If a device can have several entries, return a list."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone:
@@ -83,8 +83,8 @@ def instant(wall: float) -> str:
 
 
 def verdict_of(verdict: Verdict, snapshot: Snapshot) -> Document:
-    """Return a verdict with its start, and the shares of the last ten seconds by `state/cause`. The
-    status explains the verdict in words."""
+    """Return a verdict with its start, and the shares of the last ten seconds by `state/cause`. Its
+    explanation is in the status."""
     return {
         "state": verdict.state.value,
         "cause": verdict.cause.value,
@@ -96,8 +96,8 @@ def verdict_of(verdict: Verdict, snapshot: Snapshot) -> Document:
 
 
 def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
-    """Return samples and absences by UUID, with "" for the host. The index of a GPU is taken from
-    its latest reading. An absence has only the labels that are known."""
+    """Return samples and absences by UUID, and those of the host under "". The index of a GPU comes
+    from its latest reading. An absence has only the labels that are known."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}

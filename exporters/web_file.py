@@ -1,8 +1,8 @@
-"""The web configuration: TLS and passwords, in the YAML format that Prometheus exporters share
-(exporter-toolkit). Unknown keys are rejected, never ignored.
+"""The web configuration file: TLS and passwords, in the YAML format that Prometheus exporters share
+(exporter-toolkit). An unknown key is an error.
 
-A separate thread monitors the files, so that a file system that hangs does not delay requests or
-the agent's shutdown.
+A separate thread reads the files, so that a file system that hangs does not delay requests or the
+agent's shutdown.
 """
 
 import time
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext, SSLObject
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
-"""Bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters of hash. A
-check with cost 14 takes about a second of CPU time. Each cost step doubles the time."""
+"""Pattern of a bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters
+of hash. A check with cost 14 takes about a second of CPU time. Each cost step doubles the time."""
 
 Hash = Annotated[
     str,
@@ -39,7 +39,7 @@ File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 
 
 class Tls(Struct, frozen=True, forbid_unknown_fields=True):
-    """The `tls_server_config`. Paths are absolute, or relative to the web configuration file."""
+    """The `tls_server_config` table. Paths may be relative to the web configuration file."""
 
     cert_file: File
     key_file: File
@@ -47,7 +47,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The web configuration file. TLS and passwords are only used if they are configured."""
+    """The contents of the web configuration file. Without TLS or passwords, they are not used."""
 
     tls_server_config: Tls | None = None
     basic_auth_users: dict[str, Hash] | None = None
@@ -55,7 +55,7 @@ class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 def parse(content: bytes, path: str) -> WebConfig:
     """Return the configuration in a file. Raise ConfigError if the file is invalid. The message
-    never contains the possibly secret contents of the file. Certificates are not checked here."""
+    does not quote the file, which may contain secrets. Certificates are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
@@ -103,7 +103,7 @@ def end_of(certificate: str) -> float | None:
 
 
 POLL_INTERVAL = 1.0
-"""Seconds between two reads of the files. The files are small and compared as a whole."""
+"""Seconds between two reads of the files, which are small. Their contents are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,8 @@ class Web:
 
 
 def load(path: str) -> Web:
-    """Load the file and its certificates. Raise ConfigError if one of them is invalid. Without a
-    path, the result is plain HTTP without users."""
+    """Load the file and its certificates. Raise ConfigError if one of them is invalid. If `path` is
+    empty, return a configuration without TLS and passwords."""
     if not path:
         return Web()
     files = {path: content(path)}
@@ -149,14 +149,14 @@ def content(file: str) -> bytes:
 
 
 class WebFile:
-    """Keeps the latest valid configuration. `now` applies to new connections.
+    """Reads the files periodically, and keeps the latest valid configuration (`now`).
 
-    Whether TLS is used is determined at startup. All other settings follow the files.
+    Whether TLS is used is determined at startup. All other settings may change with the files.
     """
 
     def __init__(self, path: str = "") -> None:
-        """Raise ConfigError if the file is invalid, because no earlier configuration exists at
-        startup."""
+        """Load the configuration. Raise ConfigError if it is invalid, because there is no earlier
+        configuration at startup."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:

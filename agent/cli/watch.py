@@ -70,7 +70,7 @@ SCROLL = {
 
 @dataclass(slots=True)
 class ViewChoice:
-    """View selected by key presses. `gpu` is a GPU index, and `top` is the first visible line."""
+    """The view on the screen. `gpu` is a GPU index, and `top` is the first visible line."""
 
     shown: str = "a"
     gpu: int = 0

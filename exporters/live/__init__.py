@@ -1,1 +1,1 @@
-"""The live page: the current activity of the machine, streamed to browsers (see MESSAGES.md)."""
+"""The live page shows the current activity of the machine in a browser (see MESSAGES.md)."""

@@ -1,4 +1,4 @@
-"""The feed of the live page. It sends the history and then the status of each tick to pages."""
+"""The feed of the live page. It sends each page the history, and then the status of each tick."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ def event(name: str, data: bytes) -> Event:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """An open page, and the position up to which it has received data. Events are not buffered, so
+    """An open page, and the last second and tick that were sent to it. Events are not buffered, so
     a slow page uses no memory."""
 
     second: int | None = None  # last second of history that was sent
@@ -43,7 +43,7 @@ class Feed:
         return len(self._clients)
 
     def __call__(self, _: Snapshot) -> None:
-        """Wake up all streams that wait for a tick."""
+        """Wake up all streams, which wait for a tick."""
         self._ticked.set()
         self._ticked = asyncio.Event()
 
@@ -54,7 +54,7 @@ class Feed:
         self._clients.discard(client)
 
     def first(self) -> str:
-        """Return the initial events as JSON for HTML, `[[name, data]]`, built once per tick."""
+        """Return the initial events as JSON for HTML, `[[name, data]]`. Cached for each tick."""
         if self._first[0] != self.board.tick:
             parts = (("history", self._history(None)), ("status", self.board.json()))
             pairs = ",".join(f'["{name}",{data.decode()}]' for name, data in parts)
@@ -81,7 +81,7 @@ class Feed:
         return True
 
     def news(self, client: Client) -> list[Event]:
-        """Return the events that the page has not received, and mark them as sent."""
+        """Return the events that the page has not received yet, and mark them as sent."""
         if self.board.tick == client.tick or self.board.tick < 0:
             return []
         events, newest = [], self.board.history.newest

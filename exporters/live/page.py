@@ -11,7 +11,7 @@ from exporters.live.feed import Client, Feed
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
-"""Placeholder in the index for the initial events, so that the page is complete when it loads."""
+"""The index has the initial events after this tag, so that the page is complete when it loads."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -25,7 +25,7 @@ HEADERS = {
 
 
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
-    """Add the index and the other files of the page. Browsers do not store the index."""
+    """Add routes for the index and the other files of the page. Browsers do not store the index."""
     index = STATIC / INDEX
     text = index.read_text(encoding="utf-8")  # now: later, a disk may hang
     router.add_get("/", partial(_serve_index, text, feed) if feed else partial(_serve_file, index))
@@ -46,7 +46,7 @@ MOST_STREAMS = 32
 """Maximum number of open streams. A stream costs little, but a faulty client may open thousands."""
 
 STANDING = b": no tick\n\n"
-"""SSE comment that keeps the connection open while there are no ticks."""
+"""A server-sent comment that keeps the connection open while there are no ticks."""
 
 FEED = web.AppKey("feed", Feed)
 
@@ -58,7 +58,7 @@ STREAM_HEADERS = {
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """Send events until the page is closed or the agent is shut down."""
+    """Send events until the page is closed or the agent shuts down."""
     feed = request.app[FEED]
     if feed.closed or feed.pages >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
@@ -82,8 +82,8 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events whenever the page can receive them. Raise TimeoutError if the page cannot
-    receive them before the deadline."""
+    """Send new events whenever there are any. Raise TimeoutError if the page does not read them
+    before the deadline."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):
@@ -93,5 +93,5 @@ async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
 
 
 async def close(app: web.Application) -> None:
-    """End all streams, so that the server does not wait for them."""
+    """End all streams, so that the shutdown does not wait for them."""
     app[FEED].close()
