@@ -1,4 +1,4 @@
-"""The agent's HTTP server: metrics, health, JSON snapshot, and the live page and its stream."""
+"""The routes of the agent's HTTP server: metrics, health, JSON, live page, and stream."""
 
 import asyncio
 import json

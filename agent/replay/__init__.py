@@ -1,1 +1,1 @@
-"""Recordings: raw responses of a machine, recorded with masks. They can be replayed anywhere."""
+"""Recordings of a machine's raw responses, with masked names, that can be replayed anywhere."""

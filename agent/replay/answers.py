@@ -1,5 +1,5 @@
 """Encodes responses (values, structures, refusals, and GPU handles) as JSON, decodes them, and
-writes recordings. Responses may come from several threads, and only changes are stored.
+writes recordings. Several threads may add responses. A response is stored only if it has changed.
 
 A refusal is an object with a single key: `error` (an NVML error code), `mismatch`, or `errno`. Any
 other object with a single key is a structure named in `REBUILD`. A frame contains the responses of
@@ -34,9 +34,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
-"""Maximum size in bytes of an uncompressed recording, enough for eight GPUs for about two hours.
-Longer recordings are neither written nor read. A real recording requires four to seven times as
-much memory when it is replayed."""
+"""Maximum size in bytes of an uncompressed recording: about two hours of eight GPUs. Longer
+recordings are neither written nor read. The replay of a real recording needs four to seven times as
+much memory."""
 
 WIDEST = 2**64
 CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
@@ -47,7 +47,7 @@ UNTAPED = {
     "nvmlDeviceGetGpuFabricInfo": "the fabric, with the UUID of its cluster",
     "nvmlEventSetCreate": "events, which no one asks for",
 }
-"""Functions that are not recorded. During recording and replay, the library seems to lack them."""
+"""Functions that are not recorded. Recording and replay behave as if the library lacked them."""
 
 
 class TapeError(BadInput):
@@ -56,14 +56,14 @@ class TapeError(BadInput):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """A GPU handle. `real` is the library's own handle. It does not exist during replay."""
+    """A GPU handle. `real` is the library's own handle, or None during replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def identity(pointer: Any) -> int:
-    """Return a key that distinguishes opaque NVML pointers: the address, or the object ID if there
+    """Return a key for an opaque NVML pointer: its address, or the ID of the Python object if there
     is no address."""
     try:
         return ctypes.addressof(pointer.contents)
@@ -72,34 +72,34 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """Return `name(arguments)` with GPU indices, numbers, and strings as arguments. All other
-    arguments are omitted."""
+    """Return the key of a call, `name(arguments)`. A GPU handle is written as its index. Arguments
+    other than handles, numbers, and strings are omitted."""
     values = [*args, *(keywords or {}).values()]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
 
 
 def psutil_key(name: str, options: Mapping[str, Any]) -> str:
-    """Return the key of a psutil call. `nowrap` is omitted (it was applied during recording)."""
+    """Return the key of a psutil call. Omit `nowrap`, which was applied during recording."""
     return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 
 def field_key(index: int, field: int | tuple[int, int]) -> str:
-    """Return `GPU,field,scope`."""
+    """Return the key of a field ID: `GPU,field,scope`."""
     number, scope = field if isinstance(field, tuple) else (field, 0)
     return f"{index},{int(number)},{int(scope)}"
 
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
-    """Return `GPU,metric` for each metric of a request. The second request in a second, for a 100
-    ms window, has the suffix `,again`, because its length differs from the length in `asked`."""
+    """Return the key `GPU,metric` of each metric in a request. Requests for 100 ms windows have the
+    suffix `,again`: they have another number of metrics than the first request (in `asked`)."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 
 
 def union_member(value_type: int) -> str:
-    """Return the name of the union member. For integers, the member has 64 bits, because some
-    drivers report an incorrect type."""
+    """Return the name of the union member for an NVML value type. All integers use the 64-bit
+    member, because some drivers report an incorrect type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 
 
@@ -190,7 +190,7 @@ def refuse(answer: Json, what: str) -> NoReturn:
 
 @dataclasses.dataclass(slots=True)
 class AnswerSeries:
-    """All responses to a query, and the time in milliseconds from which each applies."""
+    """All responses to a query, each with the time (ms) from which it applies."""
 
     times: list[int] = dataclasses.field(default_factory=list)
     answers: list[Json] = dataclasses.field(default_factory=list)
@@ -201,7 +201,7 @@ class AnswerSeries:
 
 @dataclasses.dataclass(slots=True)
 class TapedBuffer:
-    """A sample buffer: each sample's time of recording (ms), timestamp (us), and value."""
+    """A sample buffer. Each sample has a time of recording (ms), a timestamp (us), and a value."""
 
     kind: int = 0
     taped: list[int] = dataclasses.field(default_factory=list)
@@ -210,7 +210,7 @@ class TapedBuffer:
     _delay: int | None = None  # us between a sample's timestamp and its availability
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add a batch recorded at time `at`. Raise ValueError if the samples are not in
+        """Add a batch that was recorded at time `at`. Raise ValueError if the samples are not in
         chronological order."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
@@ -221,8 +221,8 @@ class TapedBuffer:
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Return the samples after `last_seen` that the driver had at time `now`, even if they were
-        requested later in the recording, so that the read interval may differ during replay."""
+        """Return the samples after `last_seen` that the driver had at time `now`. They may have
+        been read later in the recording, because the read interval may differ during replay."""
         if self._delay is None:
             self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
         had = bisect_right(self.stamps, now * 1000 - self._delay)
@@ -242,7 +242,7 @@ def line(content: Json) -> bytes:
 
 
 def packed(content: Json) -> bytes:
-    """Return a line as a separate gzip member. A file may contain several members."""
+    """Compress a line as a gzip member of its own. A gzip file may contain several members."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
 
@@ -265,7 +265,7 @@ class TapeWriter:
         self.full = False
 
     def begin(self) -> None:
-        """Start the recording time if it has not started yet."""
+        """Set time 0 of the recording to now, unless it is already set."""
         with self._lock:
             self._now()
 
@@ -279,7 +279,7 @@ class TapeWriter:
                 self._put(section, key, answer)
 
     def samples(self, key: str, value_type: int, rows: Sequence[tuple[int, float]]) -> None:
-        """Record the samples of a buffer (timestamp in us, value) that are newer than the last
+        """Record those samples of a buffer (timestamp in us, value) that are newer than the last
         recorded sample."""
         with self._lock:
             self._turn()
@@ -293,7 +293,7 @@ class TapeWriter:
             self._put(SAMPLES, key, [value_type, [*steps], [row[1] for row in fresh]])
 
     def content(self) -> bytes:
-        """Return the recording so far; the recording may continue."""
+        """Return the recording so far. Recording may continue after this."""
         with self._lock:
             seconds = self._now() / 1000
             self._flush()

@@ -1,5 +1,5 @@
-"""Masks: recordings never contain serial numbers, UUIDs, host names, or names of people, programs,
-or jobs. The same name always has the same mask."""
+"""Masks for recordings, which never contain serial numbers, UUIDs, host names, or names of people,
+programs, or jobs. A name always has the same mask."""
 
 import re
 import threading
@@ -26,7 +26,7 @@ GROUP = re.compile(
     r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
     r"(?:io|cpu|cpuset|cpuacct|memory|devices|blkio|cgroup)(?:\.[a-z_.]+)?|cpu,cpuacct|"
 )
-"""Components of a control group path that identify neither a person nor a job."""
+"""Pattern for components of a cgroup path that identify neither a person nor a job."""
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
@@ -43,7 +43,7 @@ CONTENTS = (
     (TASK + "status", r"(?m)(?:(?<=^Uid:)|(?<=^Gid:)|(?<=^Groups:)).+", "user"),
     (TASK + "cgroup", r"(?m)(?<=:)[^:\n]*$", "group"),
 )
-"""Patterns for paths of files, and for names in their contents, with the kind of the names."""
+"""Rows with a pattern for file paths, a pattern for names in these files, and the kind of name."""
 
 
 def untaped(path: str) -> bool:
@@ -51,7 +51,7 @@ def untaped(path: str) -> bool:
 
 
 class Masks:
-    """The masks of a recording; safe to use from several threads."""
+    """The masks of a recording. Several threads may use them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class Masks:
         self._pattern: re.Pattern[str] | None = None
 
     def uuid(self, text: str) -> str:
-        """Return, for example, `GPU-00000000-0000-0000-0000-000000000001`. Prefixes are kept."""
+        """Return the mask of a UUID, such as `GPU-00000000-0000-0000-0000-000000000001`."""
         if UUID.search(text):
             return UUID.sub(self._uuid, text)
         return "GPU-" + self._mask("uuid", text)
@@ -77,7 +77,7 @@ class Masks:
                 self._learn(part, self._mask("host", part))
 
     def text(self, text: str) -> str:
-        """Return the text with masks for UUIDs, serial numbers, and host names."""
+        """Mask UUIDs, serial numbers, and host names in a text."""
         masked = UUID.sub(self._uuid, text)
         pattern = self._pattern
         return pattern.sub(lambda found: self._secrets[found[0]], masked) if pattern else masked
@@ -91,7 +91,7 @@ class Masks:
         return "/".join(map(self._part, path.split("/")))
 
     def contents(self, path: str, text: str) -> str:
-        """Return the contents of a file with masks, also for programs, users, jobs, and servers."""
+        """Mask the contents of a file, including names of programs, users, jobs, and servers."""
         for files, names, kind in CONTENTS:
             if re.fullmatch(files, path):
                 text = re.sub(names, partial(self._name, kind), text)

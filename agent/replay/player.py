@@ -1,5 +1,5 @@
-"""The player: reads a whole recording of limited size, and returns the machine's responses at that
-time. Responses that no machine could return become NVML errors or file errors."""
+"""Replays a recording: returns the response that the machine gave at the same time. Recordings have
+a limited size. A response that no machine could return becomes an NVML error or a file error."""
 
 import ctypes
 import gzip
@@ -49,12 +49,12 @@ from agent.replay.answers import (
 AHEAD = 250
 """Milliseconds by which a real-time replay is ahead of the recording.
 
-Ticks start at the same time after the first query in recording and replay, except for jitter.
-Without this lead, a tick might use the previous frame instead of its own frame.
+Relative to the first query, ticks start at the same times in recording and replay, except for
+jitter. Without this lead, a tick might use the previous frame instead of its own frame.
 """
 
 NO_ANSWER = ArithmeticError, RecursionError, TypeError, ValueError
-"""Errors of responses that no library and no file system returns."""
+"""Exceptions that responses cause which no library or file system would return."""
 
 TAPE_SECONDS = 10 * 366 * 86400  # ten years
 
@@ -63,7 +63,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Frame(Struct):
-    """Responses by query. A value in `samples` consists of type, steps, and values."""
+    """Responses by query. An entry in `samples` contains a type, time steps, and values."""
 
     at: Time
     calls: dict[str, Any] = {}
@@ -86,7 +86,7 @@ class _Footer(Struct):
 
 
 def begins(path: Path) -> bool:
-    """Return whether the first line of a file shows that it is a recording of any version."""
+    """Return whether a file is a recording (of any version), according to its first line."""
     start = line({"tape": MAGIC})[:-2]
     try:
         with gzip.open(path) as file:
@@ -96,8 +96,8 @@ def begins(path: Path) -> bool:
 
 
 class Tape:
-    """A recording with a length of `seconds` seconds: series of responses by section and query, and
-    sample buffers by query. Raise TapeError if the file cannot be replayed."""
+    """A recording of `seconds` seconds: the responses by section and query, and the sample buffers
+    by query. The constructor raises TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
         self._line = self._at = 0
@@ -148,8 +148,8 @@ class Tape:
 
 
 class TapedNvml:
-    """The functions of an NVML library, with recorded responses. Constants are from pynvml. Methods
-    replay the functions whose responses have a format of their own."""
+    """Replays the functions of an NVML library. Constants come from pynvml. Functions whose
+    responses have a special format in the recording have methods of their own."""
 
     def __init__(self, player: "TapePlayer") -> None:
         self._player = player
@@ -180,12 +180,12 @@ class TapedNvml:
         pass
 
     def _answer(self, key: str) -> Any:
-        """Return the current response. Raise Function Not Found if the call was not recorded."""
+        """Return the current response, or raise `Function Not Found` if it was not recorded."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return self._player.answer(key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the responses to several queries. Raise the refusal if all were refused."""
+        """Return the responses to several queries. If all were refused, raise the refusal."""
         now = self._player.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
@@ -262,7 +262,7 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Recorded files. Paths that are not in the recording are missing."""
+    """Replays files. A path that is not in the recording does not exist."""
 
     def __init__(self, player: "TapePlayer") -> None:
         self._player = player
@@ -287,7 +287,7 @@ class TapedFiles(FileTree):
 
 
 class TapedPsutil:
-    """Recorded psutil counters. `nowrap` was applied during recording."""
+    """Replays psutil counters. The option `nowrap` was applied during recording."""
 
     def __init__(self, files: TapedFiles) -> None:
         self._files = files
@@ -297,8 +297,8 @@ class TapedPsutil:
 
 
 class TapePlayer:
-    """A recorded machine. Its `nvml` and `host` replace the real library and host, for several
-    threads. Times are milliseconds since the first query."""
+    """A recorded machine. Its `nvml` and `host` replace the real library and host. Several threads
+    may use them. Times are in milliseconds since the first query."""
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
         self.tape, self.clock = tape, clock
@@ -323,8 +323,8 @@ class TapePlayer:
         return at + self._ahead
 
     def answer(self, key: str, what: str, never: Exception) -> Any:
-        """Return the current response to a call. Raise the recorded refusal, or `never` if the call
-        was not recorded."""
+        """Return the current response to a call. If the call was refused, raise the recorded
+        refusal. If it was not recorded, raise `never`."""
         now, answers = self.now(), self.tape.series[CALLS].get(key)
         if answers is None:
             raise never

@@ -1,4 +1,4 @@
-"""The recorder: passes every response of the hardware to the sources and records the response."""
+"""Records every response of the hardware, and passes it on to the sources."""
 
 import math
 from collections.abc import Callable
@@ -37,8 +37,8 @@ Write = Callable[[Any], Json]
 
 
 class RecordingNvml:
-    """The functions of an NVML library. Their responses are recorded. Methods record responses with
-    a format of their own. Constants are passed on."""
+    """Wraps an NVML library and records the responses of its functions. Functions whose responses
+    have a special format in the recording have methods of their own. Constants are passed on."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml
@@ -72,14 +72,14 @@ class RecordingNvml:
         write: Write = lambda _: None,  # opaque responses are recorded as None
         **keywords: Any,
     ) -> Any:
-        """Call the library. Record either its response, converted by `write`, or its refusal."""
+        """Call the library. Record its response, which `write` encodes, or its refusal."""
         key = key_of(name, args, keywords)
         answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
         return answer
 
     def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Call the library. A refusal is recorded for all `keys`; the caller records a response."""
+        """Call the library. Record a refusal for all `keys`. The caller records a response."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:
@@ -154,7 +154,7 @@ Answer = TypeVar("Answer")
 
 
 class RecordingFiles(FileTree):
-    """Files whose contents are recorded, except for parts that identify the machine."""
+    """Reads files and records their contents, except for parts that identify the machine."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:
         self._files = files
@@ -165,7 +165,7 @@ class RecordingFiles(FileTree):
                 masks.host_name(files.read(path))
 
     def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
-        """Query the host, and record either its response, converted by `write`, or the errno."""
+        """Query the host. Record its response, which `write` encodes, or the errno."""
         self._writer.begin()
         try:
             answer = ask()
@@ -199,7 +199,7 @@ class RecordingFiles(FileTree):
 
 
 class RecordingPsutil:
-    """psutil with recorded counters."""
+    """Calls psutil and records its counters."""
 
     def __init__(self, psutil: Psutil, files: RecordingFiles) -> None:
         self._psutil = psutil
@@ -213,7 +213,7 @@ class RecordingPsutil:
 
 
 class TapeRecorder:
-    """Wraps the interfaces of a machine. Use `nvml` and `host` instead of the originals."""
+    """Records a machine. Use its `nvml` and `host` instead of the originals."""
 
     def __init__(self, nvml: Any, host: Host, clock: Clock) -> None:
         masks = Masks()
@@ -231,5 +231,5 @@ class TapeRecorder:
         return self._writer.full
 
     def write(self, path: str | Path) -> None:
-        """Write the recording so far. If that fails (BadInput), `path` is unchanged."""
+        """Write the recording so far. If this fails, raise BadInput and keep the old file."""
         atomic_write(Path(path), self._writer.content())

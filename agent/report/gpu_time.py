@@ -1,5 +1,5 @@
-"""Report rows with GPU-seconds per cluster, node, job, or user, in descending order of lost time.
-This module performs no I/O."""
+"""Rows of a report: GPU-seconds of each cluster, node, job, or user, in descending order of lost
+time. This module performs no I/O."""
 
 import csv
 import io
@@ -23,14 +23,14 @@ LABELS = {
     "account": ("account",),
     "namespace": ("namespace",),
 }
-"""Labels for each grouping of a report, starting with the name. Nodes and jobs include the cluster,
-because names may be the same in different clusters."""
+"""Labels for each grouping of a report. The first label is the name of the row. Nodes and jobs also
+have a cluster, because names may be the same in different clusters."""
 
 IN_NAMESPACE = "([^/]+)/.+"
-"""Pattern for the job ID of a Kubernetes pod, whose form is NAMESPACE/POD."""
+"""Pattern for the job ID of a Kubernetes pod, which has the form NAMESPACE/POD."""
 
 HARDWARE = ("cluster", "node")
-"""Groupings by hardware, which also include hours without a job."""
+"""Groupings by hardware. Their rows include hours without a job."""
 
 HOUR, KWH = 3600.0, 3.6e6
 NO_JOB = State.IDLE, Cause.NONE
@@ -48,10 +48,10 @@ class Price(NamedTuple):
 
 
 class GpuTime(NamedTuple):
-    """A row of a report, with GPU-seconds by state and cause. `joules` is the energy, and `tensor`
-    is the equivalent seconds at peak tensor throughput. Both are None if unknown. For a job,
-    `about` contains its labels, `receipt` is the agent's report, and `rate` is in steps per second.
-    If `unassigned` is true, hours without a process count as hours without a job."""
+    """A row of a report: GPU-seconds by state and cause. `joules` is the energy, and `tensor` is
+    the equivalent seconds at peak tensor throughput. Both are None if unknown. For a job, `about`
+    contains its labels, `receipt` is its receipt as text, and `rate` is in steps per second. If
+    `unassigned` is true, hours without a process count as hours without a job."""
 
     name: str
     seconds: Mapping[Pair, float]
@@ -67,11 +67,11 @@ class GpuTime(NamedTuple):
     unpriced: float = 0.0  # GPU-seconds on nodes without a price, which have no cost
 
     def at(self, price: float) -> "GpuTime":
-        """Return this row with the cost of all its hours at one price."""
+        """Return the row with the cost of its hours at the given price of a GPU-hour."""
         return self._replace(costs={pair: s / HOUR * price for pair, s in self.seconds.items()})
 
     def cost(self, states: Iterable[State] = State) -> float | None:
-        """Return the known cost of the hours in these states, or None without a price."""
+        """Return the known cost of the hours in these states, or None if there is no price."""
         return float(time_in(self.costs, *states)) if self.costs else None
 
     @property
@@ -80,7 +80,7 @@ class GpuTime(NamedTuple):
 
     @property
     def goodput(self) -> Goodput:
-        """Goodput of the row. On a node, hours without a process count as not allocated."""
+        """Goodput of the row. Hours without a job are not allotted if `unassigned` is true."""
         idle = self.seconds.get(NO_JOB, 0.0) if self.unassigned else 0.0
         return Goodput(self.total - idle, self.of(State.BUSY), self.tensor, self.measured)
 
@@ -101,9 +101,9 @@ class GpuTime(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Report for the time from `begin` to `end` (Unix timestamps), in descending order of lost
-    time. `covered` is the share of GPU time with data, and `before` is the share of GPU time lost
-    in the previous period of the same length. Both are None if unknown."""
+    """A report on the time from `begin` to `end` (Unix timestamps). `covered` is the share of GPU
+    time with data, and `before` is the share of GPU time that was lost in the previous period of
+    the same length. Both are None if unknown."""
 
     by: str
     begin: float
@@ -116,14 +116,14 @@ class Report(NamedTuple):
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
-        """Return GPU-hours, rounded equally in the whole report. A value above 0 is never 0."""
+        """Return GPU-hours as text, with the same rounding in the whole report, or `< 1`."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR
         return f"< {least:g}" if 0 < value < least else f"{value:,.{places}f}"
 
     def priced(self, rows: Sequence[GpuTime], pairs: Set[Pair], unit: str = " GPU-hours") -> str:
-        """Return the GPU-hours of rows in these states and causes, with their known cost."""
+        """Return a text with the GPU-hours of rows in these pairs, and their known cost."""
         seconds = sum(row.seconds.get(pair, 0.0) for row in rows for pair in pairs)
         costs = [row.costs.get(pair, 0.0) for row in rows if row.costs for pair in pairs]
         cost = f" ({money(rows, sum(costs), self.price)})" if costs else ""
@@ -131,7 +131,7 @@ class Report(NamedTuple):
 
 
 def money(rows: Sequence[GpuTime], cost: float | None, price: Price) -> str:
-    """Return the cost of rows as text, marked as a lower bound if some hours have no price. Return
+    """Return the cost of rows as text. Mark it as a lower bound if some hours have no price. Return
     a dash if the cost is unknown."""
     least = ">= " if any(row.unpriced for row in rows) else ""
     return "-" if cost is None else f"{least}{cost:,.2f} {price.currency}".rstrip()
@@ -151,7 +151,7 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
 
 
 def _work(report: Report) -> str:
-    """Return a sentence with the GPU-hours of jobs, at work, and neither at work nor lost."""
+    """Return a sentence with the GPU-hours allotted to jobs, those at work, and others not lost."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{report.hours(every.given)} of {report.hours(all_of)} GPU-hours were given to jobs"
@@ -171,8 +171,8 @@ def _work(report: Report) -> str:
 
 
 def summary(report: Report) -> Iterator[str]:
-    """Yield a summary in sentences: allocated and working GPU-hours, lost hours, the first
-    recommended action, hours held without work, and the row with the largest share of lost time."""
+    """Yield the sentences of a summary: GPU-hours allotted and at work, lost GPU-hours, the first
+    step, GPU-hours held without work, and the row with the largest share of lost time."""
     rows, all_of = report.rows, sum(row.total for row in report.rows)
     yield _work(report)
     pairs: Counter[Pair] = Counter()
@@ -236,7 +236,7 @@ def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def pair_of(state: str, cause: str) -> Pair | None:
-    """Return the pair for a state and a cause, or None if this version does not know them."""
+    """Return the state and cause with these names, or None if this version does not know them."""
     try:
         return State(state), Cause(cause)
     except ValueError:
@@ -298,8 +298,8 @@ COLUMNS = (
 
 
 def as_csv(report: Report) -> str:
-    """Return the rows as CSV, with empty cells for unknown values. A value that a spreadsheet would
-    interpret as a formula begins with an apostrophe."""
+    """Return the rows as CSV, with empty cells for unknown values. Put an apostrophe before a value
+    that a spreadsheet would interpret as a formula."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -1,5 +1,5 @@
-"""Data sources of reports: Prometheus or VictoriaMetrics, and the hourly sums and receipts of an
-agent."""
+"""Queries the data of reports: from Prometheus or VictoriaMetrics, or from the hourly sums and
+receipts of an agent."""
 
 import base64
 import http.client
@@ -55,9 +55,9 @@ class NoAnswer(BadInput):
 
 
 def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> tuple[GpuTime, ...]:
-    """Return GPU-seconds over the period `since`, grouped by `by`, and for `job` only if it is not
-    empty. Include costs if `each` is a query for the price of each node. Raise BadInput for an
-    invalid job name, and NoAnswer if Prometheus does not respond."""
+    """Return the GPU-seconds of the period `since`, grouped by `by`. If `job` is not empty, return
+    only that job. Include costs if `each` is a query for the price of each node. Raise BadInput if
+    the job name is invalid, and NoAnswer if Prometheus does not respond."""
     if job and not re.fullmatch(r"[A-Za-z0-9_.:@/+-]{1,128}", job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     named = '{job_id!=""}' if by not in HARDWARE else ""
@@ -99,8 +99,8 @@ def _sums(
     lacking: Two = ("", ""),
     prices: str = "",
 ) -> Sums:
-    """Return the sums by name and further labels, excluding nodes and times that have a record in
-    `lacking`. `prices` is appended to the query, and combines each sum with the prices of the
+    """Return the sums of the two records `of` by name and further labels. Omit nodes and times with
+    a record in `lacking`. `prices` is appended to the query, to combine each sum with the prices of
     nodes. Groupings by hardware use only the first record, because it includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
@@ -120,12 +120,12 @@ def _span(chosen: str, other: object, since: str) -> str:
 
 
 def prices_of(since: str) -> str:
-    """Return a query for the last price of each node."""
+    """Return PromQL for the last price of each node in the period."""
     return f"max by (cluster, {NODE}) (last_over_time({PRICE.name}[{since}]))"
 
 
 def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
-    """Return the counted GPU-seconds of each node that has data in the period, and all GPU-seconds
+    """Return, for each node with data in the period, the GPU-seconds with data, and all GPU-seconds
     of its GPUs. If the number of GPUs is unknown, use the rounded maximum of any five minutes."""
     every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
     fullest = f"max_over_time({by} ({seconds})[{since}:{every}])"
@@ -142,8 +142,8 @@ def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
 
 
 def lost_before(url: str, since: str, by: str) -> float | None:
-    """Return the share of GPU time lost in the previous period of the same length, or None if no
-    time was lost or there is no data."""
+    """Return the share of GPU time that was lost in the previous period of the same length, or None
+    if no time was lost or there is no data."""
     jobs = "" if by == "node" else ', job_id!=""'
     seconds = records.SECONDS_RECORD
     lost, whole = (
@@ -159,8 +159,8 @@ def _share(url: str, promql: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """Return the prices of a GPU-hour from Prometheus, or no prices if currencies differ. Raise
-    NoAnswer if Prometheus does not respond."""
+    """Return the prices of a GPU-hour from Prometheus, or no price if the currencies of nodes
+    differ. Raise NoAnswer if Prometheus does not respond."""
     found = _query(prometheus, prices_of(since))
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
     currencies = {labels.get("currency", "") for labels, _ in named}
@@ -183,9 +183,9 @@ def now_and_price(agent: str) -> tuple[float, Price]:
 
 
 def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | None:
-    """Return an agent's hourly sums for up to 7 days, or None if there are no rows. Unless the
-    agent may disclose job names, there are only rows by node. Raise NoAnswer if the agent does not
-    respond."""
+    """Return a report from an agent's hourly sums of up to 7 days, or None if there are no rows. If
+    the agent must not disclose job names, there are only rows by node. Raise NoAnswer if the agent
+    does not respond."""
     begin = (now - seconds_of(since)) // HOUR * HOUR
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
     node = urllib.parse.urlsplit(url).hostname or url
@@ -223,7 +223,7 @@ def _name(row: Mapping[str, str], by: str) -> str:
 
 
 def from_agent(url: str, now: float, by: str, job: str) -> Report:
-    """Return rows for the running jobs and the last 50 finished jobs of an agent. Raise NoAnswer if
+    """Return a report on the running jobs and the last 50 ended jobs of an agent. Raise NoAnswer if
     the agent does not respond."""
     answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
     try:
@@ -239,8 +239,8 @@ def from_agent(url: str, now: float, by: str, job: str) -> Report:
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Merge rows with the same name. For jobs, the user must also be the same, because different
-    users may use the same job name."""
+    """Merge rows with the same name and, for jobs, the same user, because different users may use
+    the same job name."""
     merged: dict[tuple[str, str], GpuTime] = {}
     for row in rows:
         key = row.name, row.about.get("user", "")
@@ -249,7 +249,7 @@ def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def _ids(receipt: Document) -> set[str | None]:
-    """Return all names of a job, including its scheduler job ID and process IDs."""
+    """Return all names of a job, including the job ID of its scheduler and its PIDs."""
     named = {receipt["id"], receipt.get("name"), receipt.get("job_id"), receipt.get("title")}
     first = {re.split(r"[-: ]", str(name))[-1] for name in named}  # the first process ID
     return named | first | {*map(str, receipt.get("pids", ()))}
@@ -271,7 +271,7 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
 
 
 def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:
-    """Return the seconds by state and cause, without pairs that are unknown."""
+    """Return the seconds by state and cause. Omit unknown states and causes."""
     pairs = ((pair_of(*name.split("/")), seconds) for name, seconds in seconds_by_pair.items())
     return {pair: float(seconds) for pair, seconds in pairs if pair is not None}
 
@@ -299,14 +299,14 @@ def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 def place(address: str) -> str:
-    """Return an address without its path, user name, and password."""
+    """Return the scheme, host, and port of an address."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
-    """Fetch JSON from an address within `timeout` seconds, and decode it. Raise BadInput for an
-    invalid address, and NoAnswer if the request fails."""
+    """Fetch JSON from an address within `timeout` seconds, and decode it. Raise BadInput if the
+    address is invalid, and NoAnswer if the request fails."""
     until, content = time.monotonic() + timeout, bytearray()
     with opened(address, timeout) as answer:
         try:
@@ -323,8 +323,8 @@ def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
 
 
 def opened(address: str, timeout: float) -> http.client.HTTPResponse:
-    """Open an address, with or without USER:PASSWORD@, with a `timeout` in seconds. The caller has
-    to close the response. Raise BadInput for an invalid address, and NoAnswer if the request
+    """Request an address, which may contain USER:PASSWORD@, with a `timeout` in seconds. The caller
+    must close the response. Raise BadInput if the address is invalid, and NoAnswer if the request
     fails."""
     try:
         parts = urllib.parse.urlsplit(address)
