@@ -11,7 +11,7 @@ from agent.hardware.buffers import SAMPLE
 from agent.simulator import driver
 from agent.simulator.driver import ALL_ONES, CallRow, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
-from agent.simulator.models import AMPERE, address
+from agent.simulator.models import Architecture, address
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 """Meter names, indexed by `nvmlNvLinkErrorCounter_t`."""
@@ -128,7 +128,7 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
     _link_state(nvml, gpu, link)
     if not 0 <= counter < len(LINK_ERRORS):
         refuse(driver.INVALID_ARGUMENT)
-    if LINK_ERRORS[counter] == "ecc" and gpu.model.architecture < AMPERE:
+    if LINK_ERRORS[counter] == "ecc" and gpu.model.architecture < Architecture.AMPERE:
         refuse(driver.NOT_SUPPORTED)
     return int(gpu.meter.read(f"{LINK_ERRORS[counter]}{link}", nvml.machine.now))
 

@@ -9,18 +9,7 @@ from typing import NamedTuple
 from agent.simulator.driver import ANSWERED, NOT_SUPPORTED, SimulatedDriver
 from agent.simulator.loads import IDLE, GpuLoad, GpuWork
 from agent.simulator.meter import Meter, StepRates, noise
-from agent.simulator.models import (
-    ADA,
-    AMPERE,
-    BLACKWELL,
-    HOPPER,
-    PCIE_LANE,
-    VOLTA,
-    GpuModel,
-    SystemModel,
-    address,
-    meets,
-)
+from agent.simulator.models import PCIE_LANE, Architecture, GpuModel, SystemModel, address, meets
 
 
 @dataclass(slots=True)
@@ -118,7 +107,7 @@ class SampleBuffers:
         return mean * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))
 
     def usage(self, now: float) -> float:
-        if self._model.architecture < ADA:
+        if self._model.architecture < Architecture.ADA:
             return self.watts(now)
         at = _grid(now, USAGE_UPDATE)
         return self._meter.mean("energy", at - USAGE_WINDOW, at)
@@ -205,7 +194,7 @@ class SimulatedGpu:
     def counts_nvlink(self) -> bool:
         """Whether the GPU counts NVLink payload. With drivers later than 460, only GPUs with a GPU
         System Processor (GSP) do."""
-        newest = self.model.architecture >= AMPERE
+        newest = self.model.architecture >= Architecture.AMPERE
         return self.model.links is not None and (newest or self.driver.numbers < (465,))
 
     def link_code(self, link: int) -> int:
@@ -244,7 +233,7 @@ class SimulatedGpu:
     def _rates(self, load: GpuLoad) -> dict[str, float]:
         slot = PCIE_LANE[self.model.pcie_generation] * self.width
         speed = self.model.links.speed if self.model.links else 0.0
-        alone = FIRST_LINKS if self.model.architecture <= VOLTA else WIRE_PER_PAYLOAD
+        alone = FIRST_LINKS if self.model.architecture <= Architecture.VOLTA else WIRE_PER_PAYLOAD
         payload = load.nvlink * speed / alone if self.health.fabric_state == JOINED else 0.0
         wire = payload * (BESIDE_WORK if load.tensor else alone)
         numbers = [link.number for link in self.links if self.active(link)]
@@ -260,7 +249,8 @@ class SimulatedGpu:
 
     def _link_errors(self) -> dict[str, float]:
         faulty = [link for link in self.links if link.errors and self.active(link)]
-        recovers = float(self.model.architecture >= BLACKWELL)  # NVLink 5 does not count replays
+        # NVLink 5 does not count replays
+        recovers = float(self.model.architecture >= Architecture.BLACKWELL)
         return {
             f"{kind}{link.number}": often * link.errors
             for link in faulty
@@ -303,7 +293,7 @@ class SimulatedGpu:
     @property
     def pcie_generation(self) -> int:
         """The current PCIe generation. It drops to 1 on idle GPUs older than Hopper."""
-        full = self.awake or self.model.architecture >= HOPPER
+        full = self.awake or self.model.architecture >= Architecture.HOPPER
         return self.model.pcie_generation if full else 1
 
     @property

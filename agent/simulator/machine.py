@@ -11,7 +11,7 @@ from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
 from agent.simulator.gpu import GpuHealth, SimulatedGpu, SimulatedGpuProcess, wire
 from agent.simulator.jobs import SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import VOLTA, SystemModel
+from agent.simulator.models import Architecture, SystemModel
 from agent.simulator.scenarios import SLACK, Breakage, Change, parts, timeline
 
 LOST_XID = 79  # GPU has fallen off the bus
@@ -29,7 +29,7 @@ class Machine:
         ]
         self.jobs = SimulatedJobs()
         self.devices = SimulatedDevices(system)
-        self.older = system.model.architecture <= VOLTA  # the GPUs retire pages
+        self.older = system.model.architecture <= Architecture.VOLTA  # the GPUs retire pages
         self.kernel_log = SimulatedKernelLog(lambda: self.now, self.older)
         self.driver.log_xid = self._log_xid
         self.now = 0.0

@@ -2,6 +2,7 @@
 not use the agent's specs, because tests compare the specs with the values here."""
 
 from collections.abc import Mapping
+from enum import IntEnum
 from math import inf
 from pathlib import Path
 
@@ -9,17 +10,10 @@ from msgspec import Struct, convert
 
 from agent.metrics import beside
 
-KEPLER, MAXWELL, PASCAL, VOLTA, AMPERE, ADA, HOPPER, BLACKWELL = 2, 3, 4, 5, 7, 8, 9, 10
+Architecture = IntEnum(
+    "Architecture", "KEPLER MAXWELL PASCAL VOLTA TURING AMPERE ADA HOPPER BLACKWELL", start=2
+)
 """Values of `nvmlDeviceGetArchitecture`."""
-
-GENERATIONS = {
-    "maxwell": MAXWELL,
-    "pascal": PASCAL,
-    "volta": VOLTA,
-    "ampere": AMPERE,
-    "hopper": HOPPER,
-    "blackwell": BLACKWELL,
-}
 
 _LANES = (0.25e9, 0.5e9, 1e9 * 128 / 130, 2e9 * 128 / 130, 3.93846e9, 7.375e9)
 PCIE_LANE = dict(enumerate(_LANES, 1))
@@ -81,15 +75,15 @@ class GpuModel(Struct, frozen=True):
 
     @property
     def remaps(self) -> bool:
-        return self.datacentre and self.architecture >= AMPERE
+        return self.datacentre and self.architecture >= Architecture.AMPERE
 
     @property
     def divides(self) -> bool:
-        return self.remaps and self.architecture != ADA
+        return self.remaps and self.architecture != Architecture.ADA
 
     @property
     def gpm(self) -> bool:
-        return self.architecture >= HOPPER and not self.shared_memory
+        return self.architecture >= Architecture.HOPPER and not self.shared_memory
 
     @property
     def slot(self) -> bool:
@@ -190,8 +184,8 @@ def meets(of: str, model: GpuModel, *others: object) -> bool:
     later one, or it or one of `others` has an attribute. The prefix `no-` negates a condition."""
     for word in of.split():
         name = word.removeprefix("no-")
-        if name in GENERATIONS:
-            met = model.architecture >= GENERATIONS[name]
+        if name.upper() in Architecture.__members__:
+            met = model.architecture >= Architecture[name.upper()]
         else:
             met = getattr(next(one for one in (model, *others) if hasattr(one, name)), name)
         if bool(met) == word.startswith("no-"):
