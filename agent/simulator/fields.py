@@ -12,15 +12,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from agent.simulator import driver
-from agent.simulator.driver import (
-    ALL_ONES,
-    MOST_LINKS,
-    NVML,
-    FieldRow,
-    address_of,
-    pointer_to,
-    refuse,
-)
+from agent.simulator.driver import NVML, FieldRow, address_of, pointer_to, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 
@@ -35,7 +27,7 @@ def field_code(field: int, scope: int, gpu: SimulatedGpu) -> int:
     row = FIELDS.get(field)
     if row is None or gpu.driver.numbers < row.since or not gpu.supports(row.of):
         return driver.NOT_SUPPORTED
-    if not (row.per_link or row.summed) or (row.summed and scope == ALL_ONES):
+    if not (row.per_link or row.summed) or (row.summed and scope == driver.ALL_ONES):
         return driver.ANSWERED
     code = gpu.link_code(scope)
     down = not code and row.summed and not gpu.active(gpu.links[scope])
@@ -44,7 +36,7 @@ def field_code(field: int, scope: int, gpu: SimulatedGpu) -> int:
 
 def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
     if row.counts:
-        links = gpu.links if scope == ALL_ONES else [gpu.links[scope]]
+        links = gpu.links if scope == driver.ALL_ONES else [gpu.links[scope]]
         counter = f"wire_{row.counts}" if row.wire else row.counts
         return (
             sum(gpu.meter.read_all([f"{counter}{link.number}" for link in links], now)) / row.unit
@@ -120,7 +112,7 @@ def _metrics(nvml: Any, question: Any) -> Any:
     for slot in question.metrics[: question.numMetrics]:
         slot.nvmlReturn, slot.value = driver.NOT_SUPPORTED, 0.0
         if row := NVML.gpm.get(str(slot.metricId)):
-            links = range(MOST_LINKS) if row.summed else ("",)
+            links = range(driver.MOST_LINKS) if row.summed else ("",)
             total = sum(rates.get(f"{row.counts}{link}", 0.0) for link in links)
             factor = PCIE_OVERHEAD if row.pcie else row.factor
             slot.nvmlReturn, slot.value = driver.ANSWERED, total * factor / row.unit

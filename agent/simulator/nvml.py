@@ -12,17 +12,7 @@ import pynvml
 
 from agent.clock import SystemClock
 from agent.simulator import driver, fields, getters, mig
-from agent.simulator.driver import (
-    ALL_ONES,
-    CALLS,
-    HANDLES,
-    CallRow,
-    Driver,
-    EventSet,
-    address_of,
-    pointer_to,
-    refuse,
-)
+from agent.simulator.driver import CallRow, EventSet, address_of, pointer_to, refuse
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 
@@ -63,7 +53,7 @@ ANSWERS = {
     else partial(getters.fill, row)
     if row.fills
     else WITH_CODE[name.removeprefix("nvmlDeviceGet")]
-    for name, row in CALLS.items()
+    for name, row in driver.CALLS.items()
 }
 """All functions that are not methods of `SimulatedNvml`. Each computes its return value from the
 library, the GPU (if the function takes a GPU), and the remaining arguments."""
@@ -99,7 +89,7 @@ class SimulatedNvml:
             refuse(driver.UNINITIALIZED)
         self.machine.driver.users -= 1
 
-    def enter(self, function: str, index: int | None = None, since: Driver = ()) -> None:
+    def enter(self, function: str, index: int | None = None, since: driver.Driver = ()) -> None:
         """Check all conditions that do not depend on the GPU model, and raise an NVML error if one
         is not met."""
         self.machine.advance()
@@ -115,7 +105,7 @@ class SimulatedNvml:
             refuse(code)
 
     def handle(self, index: int) -> Any:
-        return pointer_to(HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
+        return pointer_to(driver.HANDLES + 16 * index, pynvml.c_nvmlDevice_t)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:
         self.enter("nvmlDeviceGetHandleByIndex", index)
@@ -139,19 +129,20 @@ class SimulatedNvml:
             if happened := _find(self, event_set).happened:
                 index, code = happened.popleft()
                 handle = self.handle(index)
-                return pynvml.c_nvmlEventData_t(handle, XID_EVENT, code, ALL_ONES, ALL_ONES)
+                instances = driver.ALL_ONES, driver.ALL_ONES
+                return pynvml.c_nvmlEventData_t(handle, XID_EVENT, code, *instances)
             left = deadline - time.monotonic()
             if left <= 0:
                 refuse(driver.TIMEOUT)
             time.sleep(min(GLANCE, left))
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *CALLS]
+        return [*super().__dir__(), *driver.CALLS]
 
     def __getattr__(self, name: str) -> Any:
         """Return a simulated function, or a constant, structure, or error of pynvml. Other pynvml
         functions would call a real driver, so they are not available."""
-        if name in CALLS:
+        if name in driver.CALLS:
             return partial(self._ask, name)
         found = getattr(pynvml, name, None)
         if found is None or inspect.isroutine(found):
@@ -159,7 +150,7 @@ class SimulatedNvml:
         return found
 
     def _ask(self, name: str, *args: Any) -> Any:
-        call, machine = CALLS[name], self.machine
+        call, machine = driver.CALLS[name], self.machine
         if not call.gpu:
             self.enter(name, None, call.since)
             with machine.lock:
