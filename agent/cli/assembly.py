@@ -137,10 +137,6 @@ class Agent:
         if self.poller.complete and self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
-    def start(self) -> None:
-        """Start the XID event thread. It runs in parallel with the poller."""
-        self.watch.start()
-
     def system(self) -> SystemSpec | None:
         """Identify the system by its GPUs. Return its spec sheet, or None if it is unknown."""
         return self.settings[MachineSpecs].system_of(self.gpus.inventory.gpus)

@@ -45,7 +45,7 @@ async def run_fleet(given: argparse.Namespace) -> None:
     pages = FleetPages(nodes, shown, awaited)
     server = await serve(pages.app, given.address, most=len(nodes) + MOST_CONNECTIONS)
     for agent in agents.values():
-        agent.start()
+        agent.watch.start()
     works = [asyncio.create_task(work) for work in (cut_power(), *(one.run() for one in pollers))]
     done, rest = await asyncio.wait({stop, *works}, return_when=asyncio.FIRST_COMPLETED)
     for task in rest:

@@ -88,12 +88,18 @@ FIRST_READINGS_SECONDS = 30.0
 slowly."""
 
 
-def settled(hardware: Hardware, clock: SystemClock) -> Hardware:
-    """Advance the clock of a simulated machine until its scenario has begun. Return the hardware.
-    Do nothing for real hardware."""
+def local_agent(
+    arguments: argparse.Namespace, settings: Settings, history: float = 0.0
+) -> tuple[Agent, Hardware, StatusBoard]:
+    """Start an agent that reads this machine, with its hardware and a status board. The clock of a
+    simulated machine is advanced until its scenario has begun."""
+    clock = SystemClock()
+    hardware = hardware_of(arguments, clock, history)
     if hardware.simulated:
         clock.skip(30.0)  # s
-    return hardware
+    agent = Agent(settings, hardware, clock)
+    agent.watch.start()
+    return agent, hardware, board_of(agent, hardware)
 
 
 async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> None:
@@ -131,12 +137,8 @@ def first_look(
 ) -> tuple[Hardware, Snapshot, Status]:
     """Read this machine. Return its hardware, its first snapshot, and its status. A late read is
     reported as a fault at once, because a command that reads the machine once cannot wait."""
-    clock = SystemClock()
-    hardware = settled(hardware_of(arguments, clock, history), clock)
-    agent = Agent(settings, hardware, clock)
-    board = board_of(agent, hardware)
+    agent, hardware, board = local_agent(arguments, settings, history)
     agent.faults.waits = False
-    agent.start()
     asyncio.run(first_readings(agent, longest))
     return hardware, agent.poller.latest, board.status()
 

@@ -135,7 +135,7 @@ async def _serve(
     ]
     freeze_gc()
     server = await _listen(agent, web, board, feed, hours.document)
-    agent.start()
+    agent.watch.start()
     stop = stop_signal()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reload.ask)

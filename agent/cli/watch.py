@@ -21,12 +21,10 @@ from threading import Thread
 from msgspec.structs import replace
 
 from agent.cli import once
-from agent.cli.assembly import Agent
 from agent.cli.once import StatusView
-from agent.cli.options import board_of, first_readings, hardware_of, settings_of, settled
+from agent.cli.options import first_readings, local_agent, settings_of
 from agent.cli.running_agent import RunningAgent, asked
 from agent.cli.table import prose, terminal_width
-from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import Failure, printable
 from agent.polling.intervals import TICK
@@ -170,17 +168,13 @@ def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) 
 async def _read_here(
     arguments: argparse.Namespace, settings: Settings, note: str, shown: Shown
 ) -> None:
-    clock = SystemClock()
-    hardware = settled(hardware_of(arguments, clock), clock)
-    agent = Agent(settings, hardware, clock)
-    board = board_of(agent, hardware)
     shown.put(None, "Reading this machine for the first time.")
-    agent.start()
+    agent, _, board = local_agent(arguments, settings)
     await first_readings(agent)
     while True:
         shown.put(StatusView(board.status()), note)
         await agent.poller.look_again()
-        await clock.sleep(TICK)
+        await agent.clock.sleep(TICK)
         await agent.poller.tick()
 
 

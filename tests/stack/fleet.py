@@ -153,7 +153,7 @@ async def listen(name: str, one: Member) -> asyncio.Task[None]:
         jobs=lambda: agent.jobs.current,
     )
     runner = await serve(pages.application(), "127.0.0.1:0")
-    agent.start()
+    agent.watch.start()
     if isinstance(agent.clock, HistoryClock):
         agent.clock.go()
         one.machine.nvml.real_time = True
