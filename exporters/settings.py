@@ -41,8 +41,8 @@ Hosts = Annotated[
 
 
 class HttpConfig(Section, frozen=True):
-    """`listen` is HOST:PORT, `web_config_file` is a file with TLS settings and passwords (or
-    empty), and `allowed_hosts` contains names that are accepted on loopback, besides localhost."""
+    """`listen` is HOST:PORT. `web_config_file` is the path of a file with TLS settings and
+    passwords, or empty. `allowed_hosts` contains host names to accept on loopback."""
 
     table = ""
     at_start = ("listen", "web_config_file")

@@ -1,4 +1,4 @@
-"""Utilization of each data path, integrated over all readings instead of being sampled."""
+"""Computes the utilization of each data path from the increase of its traffic counter."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,15 +25,15 @@ SATURATED = _METRICS["dgx_bandwidth_saturated_seconds_total"]
 OBSERVED = _METRICS["dgx_bandwidth_observed_seconds_total"]
 
 REFRESH = 30
-"""Ticks between updates of the limits. Links, lost GPUs, and speeds change the limits."""
+"""Ticks between updates of the limits, which may change with links, GPUs, and negotiated speeds."""
 
 KEPT_S = 3600.0  # s for which a missing path is kept, as a lost GPU may return
 PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose increase (or value, for a share) is the traffic of a path in one direction. On
-    GPUs that count only payload (P100), `payload` replaces the wire counter."""
+    """A metric whose increase is the traffic of a path in one direction (for `hbm`, its value is
+    the utilization). On GPUs that count only payload (P100), `payload` replaces `metric`."""
 
     metric: Metric
     path: str
@@ -73,7 +73,7 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """State of a data path in one direction."""
+    """The account of a data path in one direction: bytes, utilization, and saturated seconds."""
 
     at: float
     bytes: float
@@ -86,7 +86,7 @@ class PathAccount:
 
 @dataclass(slots=True)
 class PathAccounts:
-    """Processes all readings of paths with a known limit. Limits are resolved periodically."""
+    """The accounts of all paths with a known limit. The limits are updated every 30 ticks."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)
@@ -97,7 +97,7 @@ class PathAccounts:
     inventory: Callable[[], GpuInventory] = GpuInventory
     _resolved_by: Settings | None = None
     _of_limits: ReadOutput = field(default_factory=lambda: ReadOutput(0.0))
-    """Samples of all limits, kept until the limits are resolved again."""
+    """Samples of all limits, kept until the limits are updated."""
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))
@@ -144,7 +144,7 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop the paths of missing devices, because network interfaces may be renamed."""
+        """Drop paths that have been missing for an hour, such as those of renamed NICs."""
         paths = self.paths.items()
         self.paths = {k: p for k, p in paths if k in self.limits or p.until + KEPT_S >= now}
 

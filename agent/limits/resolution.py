@@ -1,5 +1,5 @@
-"""Capacity of each data path: the configured value, or the smaller of the data sheet value and the
-hardware value (active NVLinks, the slot's maximum generation and current width, and so on)."""
+"""The limit of each data path: the configured value, or the smaller of the value in the data sheet
+and the value that the hardware reports (such as active NVLinks, or PCIe generation and width)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ Rate = Annotated[
 
 
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Configured limit of a path in bytes per second, for a device and a direction."""
+    """A `[[limit]]` table: the limit of a device's path in one direction (bytes per second)."""
 
     path: Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
     device: Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
@@ -37,14 +37,14 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """Configured limits. If several limits are for the same path, the last limit applies."""
+    """All configured limits. If several are for the same path and direction, the last applies."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()
 
     @property
     def by_path(self) -> dict[tuple[str, str, str], float]:
-        """Configured limits in bytes per second, by path, device, and direction."""
+        """The configured limits in bytes per second, by path, device, and direction."""
         return {(one.path, one.device, one.direction): one.bytes_per_second for one in self.limit}
 
 
@@ -68,7 +68,7 @@ class PathKey(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """Capacity of a path in bytes per second. `origin` is configured, spec, or hardware."""
+    """The limit of a path in bytes per second. `origin` is `configured`, `spec`, or `hardware`."""
 
     bytes_per_second: float
     origin: str
@@ -80,7 +80,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Data of this machine on which its limits depend, with GPUs by index and UUID."""
+    """Data of this machine that determines its limits. GPUs are identified by index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -95,8 +95,8 @@ class LimitInputs:
 
     @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """Links to other GPUs. Individual links to a switch are not included, because their traffic
-        is equal and the sum is sufficient."""
+        """The links of each GPU to other GPUs. Links to a switch are not included: they carry equal
+        traffic, so their sum is sufficient."""
         found: dict[tuple[str, str], list[str]] = {}
         for end in self.samples.labelled(nvlink.LINK_INFO):
             if end["remote"] == "gpu":
@@ -105,7 +105,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """The data sheet and hardware limits of a path. They determine its limit."""
+    """The limits of a path in the data sheet and of the hardware, if known."""
 
     key: PathKey
     spec: Limit | None
@@ -119,7 +119,7 @@ def _of_path(
     hardware: Limit | None,
     who: tuple[str, str] = ("", ""),
 ) -> Iterator[PathFigures]:
-    """Yield the limits of a path in each direction."""
+    """Yield the limits of a path, for each direction."""
     bandwidths = sheet.bandwidths if sheet else {}
     for direction in PATHS[path]:
         one = bandwidths.get((path, direction))
@@ -128,8 +128,8 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of the NVLinks of all GPUs: the expected number of links, and the number of
-    active links, each multiplied by the speed per link from the data sheet."""
+    """Yield the limits of the NVLinks of all GPUs: the speed per link in the data sheet, multiplied
+    by the expected number of links (spec) and by the number of active links (hardware)."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():
@@ -162,8 +162,8 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield each GPU's memory limit, even if bandwidth usage is unknown, because a busy memory
-    controller does not mean that the bus is saturated."""
+    """Yield the limit of each GPU's memory bandwidth, even if its traffic is unknown. The busy time
+    of the memory controller does not show the traffic."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
@@ -176,7 +176,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of disks. The data sheet value applies only to the training data array."""
+    """Yield the limits of disks. The data sheet's limit is that of the array for training data."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
@@ -207,9 +207,8 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """Return the limit of every path with a known limit. All other paths have no limit and no
-    ratio. A limit configured for the path, device, and direction takes precedence over the smaller
-    of the data sheet's value and the hardware's value."""
+    """Return the limit of every path, except unknown limits. A configured limit takes precedence.
+    Otherwise, the limit is the smaller of the limits in the data sheet and of the hardware."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

@@ -1,4 +1,4 @@
-"""Comparison of the detected NVLinks with the system's graph: GPU pairs and numbers of links."""
+"""Compares the detected NVLinks with the system's graph: GPU pairs and their numbers of links."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Weights = tuple[tuple[int, ...], ...]  # Links between nodes, as a symmetric mat
 
 
 class WrongPair(NamedTuple):
-    """A pair of GPUs, by index, with another number of links than in the graph of the system."""
+    """A pair of GPUs (indexes) whose number of links differs from the graph of the system."""
 
     one: int
     other: int
@@ -32,12 +32,12 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 @lru_cache(maxsize=8)
 def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
-    """Return the differences for the best matching of two graphs with the same number of nodes, or
-    nothing if the graphs are equal.
+    """Return the differences for the best matching of two graphs with the same number of nodes. If
+    the graphs are equal, there are none.
 
-    The depth-first search assigns nodes of `found` to places of `expected`, and prunes branches
-    that are not better than the best matching so far. The number of the node itself is tried first,
-    so that the usual numbering is preferred among equally good matchings. The search is intended
+    A depth-first search assigns nodes of `found` to nodes of `expected`, and prunes branches that
+    are not better than the best matching so far. It tries the node with the same number first, so
+    that the usual numbering is preferred among equally good matchings. The search is fast enough
     for eight nodes, with at most 8! assignments.
     """
     size, best = len(found), tuple(range(len(found)))
@@ -45,7 +45,7 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     links = [(sum(one), sum(other)) for one, other in zip(found, expected, strict=True)]
 
     def place(taken: tuple[int, ...], cost: int) -> None:
-        """Assign the next node to each free place, starting with its own number."""
+        """Assign the next node to each free node, starting with the node of the same number."""
         nonlocal best, most
         node = len(taken)
         if node == size:
@@ -69,7 +69,7 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
 
 
 class LinkEnd(NamedTuple):
-    """The remote end of an active link: its kind and, for a GPU of this machine, its index."""
+    """The remote end of an active link: its kind and, if it is a GPU of this machine, its index."""
 
     link: str
     remote: str
@@ -80,7 +80,7 @@ Ends = Mapping[GpuKey, list[LinkEnd]]  # Remote ends of the links of each GPU
 
 
 class StrayLinks(NamedTuple):
-    """Links of a GPU with a kind of remote end that is not expected in this system."""
+    """Links of a GPU whose remote ends are of a kind that is not expected in this system."""
 
     gpu: GpuKey
     remote: str
@@ -90,7 +90,7 @@ class StrayLinks(NamedTuple):
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
     """Return the differences between the detected links and the graph of the system. Inactive links
-    and missing GPUs are reported as other faults, and links that do not report a remote end cannot
+    and missing GPUs are other faults and are ignored. Links that do not report a remote end cannot
     be checked."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):
@@ -119,7 +119,7 @@ def whole(samples: SampleStore, gpus: int) -> bool:
 
 
 def far_ends(samples: SampleStore) -> Ends:
-    """Return the remote ends of all active links, as reported by each GPU."""
+    """Return the remote ends of all active links, as each GPU reports them."""
     by_address = {
         where: int(labels["gpu"])
         for labels in samples.labelled(gpu.INFO)
@@ -138,8 +138,8 @@ def far_ends(samples: SampleStore) -> Ends:
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
-    """Return the different pairs for the best matching. If the two GPUs of a pair report different
-    numbers of links, the smaller number is used."""
+    """Return the pairs that differ in the best matching. If the two GPUs of a pair report different
+    numbers of links, use the smaller number."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {

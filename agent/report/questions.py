@@ -114,7 +114,7 @@ def _sums(
 
 
 def _span(chosen: str, other: object, since: str) -> str:
-    """Return the samples of a period, excluding nodes and hours with the record `other`, if any."""
+    """Return PromQL for the samples of a period, except for nodes and hours with `other`."""
     lacking = f"({chosen} unless on (instance, job) last_over_time({other}[1h]))"
     return f"{lacking}[{since}:{records.REPORT_EVERY}]" if other else f"{chosen}[{since}]"
 

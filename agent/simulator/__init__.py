@@ -1,7 +1,7 @@
-"""Simulated machines: every system that the agent supports, with drivers, jobs, and faults.
+"""Simulates every system that the agent supports, with its drivers, jobs, and faults.
 
-A simulated machine refuses the same calls as the real machine. Its tables are separate from the
-agent's specs, because the specs are tested against them.
+A simulated machine refuses the same calls as the real machine. Its tables do not use the agent's
+spec sheets, because tests compare the two.
 """
 
 from difflib import get_close_matches
@@ -21,22 +21,22 @@ from agent.simulator.nvml import SimulatedNvml
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
-"""Single faults, which can be combined with a scenario and with each other by plus signs."""
+"""Single faults. Plus signs combine them with a scenario and with each other."""
 
 
 class SimulationError(BadInput):
-    """Raised for an impossible machine. The message is a complete sentence shown to the user."""
+    """Raised for an impossible machine. The message is a complete sentence for the user."""
 
 
 class Simulation(Struct, frozen=True):
-    """A selected system with its full driver version, and the scenario."""
+    """A system, the full version of its driver, and a scenario."""
 
     system: SystemModel
     scenario: str
 
 
 class SimulatedSystem(Machine):
-    """A simulated machine, with the two interfaces that the agent uses: NVML and the host."""
+    """A simulated machine with the two interfaces that the agent uses: NVML and the host."""
 
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.scenario, clock)
@@ -51,7 +51,7 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return the scenario at clock time `at` (s) and, in a tour, the next scenario."""
+        """Return the scenario at clock time `at` (s) and, in a tour, the next scenario, as text."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 

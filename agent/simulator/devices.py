@@ -1,4 +1,4 @@
-"""The host's disks, arrays, NICs, InfiniBand ports, and CPUs: their faults, and their counters."""
+"""The host's disks, arrays, NICs, InfiniBand ports, and CPUs, with their faults and counters."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ BACKGROUND = 0.01  # Share of every CPU used by the system itself
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # Bytes per second on disks without training data
 QUIET_BUSY = 0.001  # Share of time for which a disk is busy with background I/O
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
-"""Counters of every disk at the start of the simulation."""
+"""Values of every disk's counters at the start of the simulation."""
 
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
@@ -25,7 +25,7 @@ PRESSURE_KINDS = ("some", "full")
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device of the host. A fault is present if its count is above 0."""
+    """A device of the host. A fault is present if its entry in `faults` is above 0."""
 
     name: str
     faults: Counter[str] = field(default_factory=Counter, init=False)
@@ -33,7 +33,7 @@ class SimulatedDevice:
 
 @dataclass(slots=True)
 class SimulatedDisk(SimulatedDevice):
-    """An SSD with its streaming speed in bytes per second."""
+    """An SSD. Its streaming speed is in bytes per second."""
 
     model: str
     speed: float
@@ -65,7 +65,7 @@ class SimulatedArray(SimulatedDevice):
 
     @property
     def striped(self) -> bool:
-        """Whether the array does not survive the loss of a member."""
+        """Whether the array fails if it loses a member."""
         return self.level == "raid0"
 
     @property
@@ -75,7 +75,7 @@ class SimulatedArray(SimulatedDevice):
 
 @dataclass(slots=True)
 class SimulatedNic(SimulatedDevice):
-    """An Ethernet port with its negotiated speed, or -1 without a carrier, as in the kernel."""
+    """An Ethernet port. Its speed is -1 if there is no carrier, as in the kernel."""
 
     megabits: int
 
@@ -85,7 +85,7 @@ class SimulatedNic(SimulatedDevice):
 
     @property
     def limit(self) -> float:
-        """Bytes per second."""
+        """The capacity in bytes per second."""
         return max(0, self.speed) * 1e6 / 8
 
     @property
@@ -95,7 +95,7 @@ class SimulatedNic(SimulatedDevice):
 
 @dataclass(slots=True)
 class SimulatedHca(SimulatedDevice):
-    """An InfiniBand port with its rate, and the rate to which it falls back."""
+    """An InfiniBand port. A fault reduces its rate to a lower rate."""
 
     usual: str
     lower: str
@@ -114,8 +114,8 @@ class SimulatedHca(SimulatedDevice):
 
 
 class SimulatedDevices(SimulatedDevice):
-    """All devices with their load: bytes of disks and ports, CPU time, and stall time. Its own
-    faults are the faults of the chassis and of the Fabric Manager."""
+    """All devices, and the counters of their load: bytes of disks and ports, CPU time, and stall
+    time. Its own faults are those of the chassis and of the Fabric Manager."""
 
     def __init__(self, system: SystemModel) -> None:
         super().__init__("host")
@@ -145,7 +145,7 @@ class SimulatedDevices(SimulatedDevice):
 
     @property
     def service(self) -> str:
-        """Name of the process of the Fabric Manager. Raise FileNotFoundError after its end."""
+        """Name of the Fabric Manager's process. Raise FileNotFoundError if it has ended."""
         if self.faults["fabric"]:
             raise FileNotFoundError(ENOENT, "No such process")
         return "nv-fabricmanage"

@@ -1,4 +1,4 @@
-"""The simulated driver: its calls, versions, state, errors, and log."""
+"""The simulated driver: its calls, versions, state, errors, and kernel log."""
 
 import ctypes
 from collections import deque
@@ -21,8 +21,8 @@ Driver = tuple[int, ...]
 
 
 def numbers(version: str) -> Driver:
-    """Return a version as a tuple of numbers, for example (580, 159, 4) for `580.159.04`. Return an
-    empty tuple if the string is not a version."""
+    """Return a driver version as a tuple of numbers, for example (580, 159, 4) for `580.159.04`.
+    Return an empty tuple if the text is not a version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else ()
 
@@ -33,7 +33,7 @@ def branches(system: SystemModel) -> list[int]:
 
 
 def resolve(system: SystemModel, wanted: str) -> str:
-    """Return the full version for a branch or version, such as `460` or `460.32.03`. Return an
+    """Return the full version for a branch or a version, such as `460` or `460.32.03`. Return an
     empty string if the system does not support it."""
     version = numbers(wanted)
     if not version or version[0] not in branches(system) or len(version) > 3:
@@ -42,14 +42,14 @@ def resolve(system: SystemModel, wanted: str) -> str:
 
 
 class EventSet(NamedTuple):
-    """GPUs that are registered for XID errors, and the errors received since registration."""
+    """An NVML event set: the GPUs registered for XID errors, and their errors since then."""
 
     gpus: set[int]
     happened: deque[tuple[int, int]]
 
 
 class SimulatedDriver:
-    """A running driver: its version, hang state, failing calls, and event sets by address."""
+    """A running driver: its version, whether it hangs, failing calls, and event sets by address."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -71,7 +71,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Make an NVML function return `code`, on one GPU or on all GPUs. None restores it."""
+        """Make an NVML function return the error `code`, for one GPU or all. None restores it."""
         if code is None:
             self.failures.pop((function, index), None)
         else:
@@ -87,7 +87,7 @@ ALL_ONES = 0xFFFFFFFF  # for no instance, all links, and the PCI address of an N
 
 
 class CallRow(Struct, frozen=True):
-    """A row of nvml.toml for a function."""
+    """A row of nvml.toml about a function."""
 
     of: str = ""
     since: Driver = ()
@@ -100,7 +100,7 @@ class CallRow(Struct, frozen=True):
 
 
 class FieldRow(Struct, frozen=True):
-    """A row of nvml.toml for a group of fields."""
+    """A row of nvml.toml about a group of field IDs."""
 
     ids: tuple[int, ...]
     of: str
@@ -117,7 +117,7 @@ class FieldRow(Struct, frozen=True):
 
 
 class GpmRow(Struct, frozen=True):
-    """A row of nvml.toml for a GPM metric."""
+    """A row of nvml.toml about a GPM metric."""
 
     counts: str
     factor: float = 1.0
@@ -139,7 +139,7 @@ class NvmlTable(Struct, frozen=True):
 NVML = convert(beside(__file__, "nvml"), NvmlTable)
 CALLS = {f"nvmlDeviceGet{name}": row for name, row in NVML.calls.items()} | NVML.others
 NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
-"""Latest full version of each branch, for simulations that specify only the branch."""
+"""The latest version of each branch. It is used if a simulation specifies only the branch."""
 
 
 def refuse(code: int) -> NoReturn:
@@ -150,7 +150,7 @@ HANDLES = 0x10_0000  # Address of the first device handle; handles are 16 bytes 
 
 
 def pointer_to(address: int, kind: Any) -> Any:
-    """Return an opaque NVML pointer. It is never dereferenced."""
+    """Return an opaque NVML pointer, which is never dereferenced."""
     return ctypes.cast(ctypes.c_void_p(address), kind)
 
 
@@ -164,13 +164,13 @@ def address_of(pointer: Any) -> int:
 
 _TABLES = beside(__file__, "kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""Message text by XID, and the different texts for GPUs with page retirement."""
+"""Text of the log message of each XID, and other texts for GPUs with page retirement."""
 
 RING = 20_000  # Maximum number of records that the kernel keeps
 
 
 class SimulatedKernelLog(KernelLog):
-    """Kernel log of a simulated machine. Each read returns all lines and removes them."""
+    """The kernel log of a simulated machine. A read returns all lines, and removes them."""
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now

@@ -1,6 +1,6 @@
-"""Numbered counters: `nvmlDeviceGetFieldValues` and GPM. nvml.toml contains the IDs that the agent
-queries, with their values. Other IDs are not supported. GPM samples are copies of the counters, and
-GPM metrics are counter increases divided by time.
+"""Simulates field IDs (`nvmlDeviceGetFieldValues`) and GPM. nvml.toml contains the IDs that the
+agent queries, with their values. Other IDs are not supported. A GPM sample is a copy of the
+counters, and a GPM metric is the increase of a counter divided by time.
 """
 
 import math
@@ -22,8 +22,8 @@ FIELDS = {field: row for row in NVML.fields for field in row.ids}
 
 
 def field_code(field: int, scope: int, gpu: SimulatedGpu) -> int:
-    """Return the return code for a field of `nvmlDeviceGetFieldValues`. A link that is down does
-    not support the fields for one link or for the sum of all links."""
+    """Return the NVML return code for a field ID and scope. If a link is down, its own fields and
+    the fields for the sum of all links are not supported."""
     row = FIELDS.get(field)
     if row is None or gpu.driver.numbers < row.since or not gpu.supports(row.of):
         return driver.NOT_SUPPORTED
@@ -89,8 +89,8 @@ def _free(nvml: Any, sample: Any) -> None:
 
 
 def _get(nvml: Any, gpu: SimulatedGpu, *asked: Any) -> Any:
-    """Take a sample of a GPU, or of a GPU instance if the first argument is its number. An instance
-    with a process is as active as the whole GPU, and an instance without a process is idle."""
+    """Take a GPM sample of a GPU, or of the GPU instance whose number is the first argument. With a
+    process, an instance is as active as the whole GPU; without a process, it is idle."""
     *numbers, sample = asked
     of = {one.profile.number: one for one in instances(gpu)}
     if not of.keys() >= set(numbers):
@@ -120,8 +120,8 @@ def _metrics(nvml: Any, question: Any) -> Any:
 
 
 def _rates(older: GpmCounters, newer: GpmCounters) -> dict[str, float]:
-    """Return mean rates per second. The rates are NaN if no time has passed. The result is empty if
-    the GPU instance had no process when the older sample was taken."""
+    """Return the mean rates per second between two samples. If no time has passed, the rates are
+    NaN. If the GPU instance had no process in the older sample, there are no rates."""
     seconds = newer.at - older.at
     if not seconds:
         return dict.fromkeys(newer.totals, math.nan)

@@ -1,4 +1,4 @@
-"""A simulated fleet: the role of each node. README.md in this folder describes the nodes."""
+"""Plans a simulated fleet: the scenario and job of each node. See README.md in this folder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
 CLUSTER = "simulated"
 FEWEST, MOST = 4, 1000
 RACK = 4
-"""Number of nodes per rack, equal to the number of DGX-1 systems per first-level switch (NVIDIA
-DGX-1 With Tesla V100 System Architecture, section 3.3)."""
+"""Number of nodes per rack. It is the number of DGX-1 systems per first-level switch (NVIDIA DGX-1
+With Tesla V100 System Architecture, section 3.3)."""
 
 JOINT = 16  # Maximum nodes of the largest job, which includes a slow node
 ROLES = (
@@ -18,13 +18,13 @@ ROLES = (
     *(("starved-disk", "speech"), ("training", "language"), ("held", "notebook")),
     *(("training", "language"), ("training", "vision"), ("idle", ""), ("training", "speech")),
 )
-"""Scenarios and users of the nodes outside the largest job, repeated as often as necessary. Only
-the first repetition includes a lost GPU."""
+"""Scenarios and users of the nodes that do not belong to the largest job. The list is repeated as
+often as necessary, but only the first repetition includes a lost GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodePlan:
-    """A node: its number, the scenario of its agent, and its job."""
+    """A node of the fleet: its number, its scenario, and its job."""
 
     number: int
     scenario: str

@@ -1,4 +1,4 @@
-"""The NVML getters of a simulated GPU. Each getter has a row in nvml.toml."""
+"""NVML getters of a simulated GPU that need code. Each has a row in nvml.toml."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -14,7 +14,7 @@ from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.models import Architecture, address
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
-"""Meter names, indexed by `nvmlNvLinkErrorCounter_t`."""
+"""Names of link error counters, indexed by `nvmlNvLinkErrorCounter_t`."""
 
 POWER, UTILISATION = 0, 1  # Sample types
 
@@ -60,8 +60,8 @@ def _memory_v2(_: Any, gpu: SimulatedGpu, version: int) -> Any:
 
 
 def _clock(kind: int, sm: int, memory: int) -> int:
-    """Return the clock of the given kind (graphics, SM, memory, or video). The video clock runs at
-    four fifths of the SM clock."""
+    """Return the clock of the given kind (graphics, SM, memory, or video) in MHz. The video clock
+    is four fifths of the SM clock."""
     return (sm, sm, memory, sm * 4 // 5)[kind]
 
 
@@ -98,10 +98,10 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
 
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
-    """Return the number of errors of severity 0 (corrected) or 1 (uncorrected). GPUs with an odd
-    index have a corrected error from the past. In MIG mode, volatile errors of the whole GPU are
-    not available (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an A100
-    in NVIDIA/nvidia-docker issue 1473)."""
+    """Return the number of ECC errors of severity 0 (corrected) or 1 (uncorrected). GPUs with an
+    odd index have an earlier corrected error. In MIG mode, volatile errors of the whole GPU are not
+    available (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an A100 in
+    NVIDIA/nvidia-docker issue 1473)."""
     if gpu.mig and not lifetime:
         refuse(driver.NOT_SUPPORTED)
     before = gpu.index % 2 if lifetime and not severity else 0
@@ -117,7 +117,7 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
     """Return the PCI address of the device at the remote end of a link. For an NVSwitch, all bits
-    are set. For a link that is down, the call is not supported."""
+    are set. If the link is down, the call is not supported."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus)
@@ -134,8 +134,8 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Return the GPU name. From a certain driver branch on, the names of some models (GeForce,
-    TITAN, and A100) have the prefix NVIDIA."""
+    """Return the GPU name. In newer driver branches, the names of some models (GeForce, TITAN, and
+    A100) have the prefix NVIDIA."""
     prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
@@ -146,7 +146,7 @@ def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:
-    """Return version 1 of the memory info. Its used memory includes the driver's memory."""
+    """Return version 1 of the memory info, whose used memory includes that of the driver."""
     used = gpu.memory_used + gpu.model.reserved
     return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
 
@@ -196,11 +196,11 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "nvmlSystemGetDriverVersion": lambda n: n.machine.driver.version,
     "nvmlSystemGetNVMLVersion": lambda n: f"12.{n.machine.driver.version}",
 }
-"""Functions with code. The others in nvml.toml return, or fill in, attributes and constants."""
+"""NVML functions with code. All others in nvml.toml return or fill in attributes and constants."""
 
 
 def fill(row: CallRow, nvml: Any, gpu: SimulatedGpu, info: Any) -> int:
-    """Fill in the referenced structure, as the driver does."""
+    """Fill in the structure that the caller passed by reference, as the driver does."""
     target = getattr(info, "_obj", info)
     known = [name for name, since in row.versions.items() if gpu.driver.numbers >= since]
     if known and target.version not in [getattr(pynvml, name) for name in known]:

@@ -1,4 +1,4 @@
-"""A simulated GPU. Its work determines its state, and thereby its counters and sample buffers."""
+"""A simulated GPU. Its work determines its state, its counters, and its sample buffers."""
 
 import math
 import uuid
@@ -25,8 +25,7 @@ class SimulatedLink:
 
 
 def wire(system: SystemModel) -> list[list[SimulatedLink]]:
-    """Return the links of every GPU, in the order of link numbers. The list is empty for a GPU
-    without NVLink."""
+    """Return the links of every GPU, by link number. The list of a GPU without NVLink is empty."""
     model = system.model.links
     switched = model.number if model and system.switched else 0
     links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
@@ -44,7 +43,7 @@ JOINED = 3  # state of the fabric in which a GPU may use its links
 
 @dataclass(slots=True)
 class GpuHealth:
-    """Health of a GPU. Rates are in errors per second."""
+    """The faults of a GPU. Rates are in errors per second."""
 
     recovery: int = 0  # recovery action that the driver requests
     rows_pending: bool = False
@@ -64,7 +63,7 @@ USAGE_UPDATE = 0.1  # s
 
 
 class BufferModel(NamedTuple):
-    """A sample buffer, with its length in samples and its sampling interval in seconds."""
+    """A sample buffer of the driver: its length in samples, and sampling interval in seconds."""
 
     length: int
     every: float
@@ -142,12 +141,12 @@ IDLE_REASON, THERMAL_REASONS = 0x1, 0x8 | 0x40
 """Clock event reason bits: GPU idle, and thermal hardware slowdown."""
 
 COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
-"""Shares of the load that are counted in seconds, weighted by the share."""
+"""Shares in a load. The meter counts each in seconds, multiplied by the share."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
-    """A process on the GPU, as listed by the driver. Memory is in bytes. If `draws` is true, the
+    """A process that the driver lists for a GPU. Memory is in bytes. If `draws` is true, the
     process only renders graphics. Processes share GPU time in proportion to `turns`."""
 
     pid: int
@@ -284,7 +283,7 @@ class SimulatedGpu:
 
     @property
     def sm_clock(self) -> int:
-        """The SM clock in MHz, in steps of 15 MHz like the hardware."""
+        """The SM clock in MHz. Like the hardware, it changes in steps of 15 MHz."""
         clocks = self.model.clocks
         if not self.awake:
             return clocks.idle_sm

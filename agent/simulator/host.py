@@ -1,4 +1,4 @@
-"""Host of a simulated machine: its files, psutil, and Slurm."""
+"""The host of a simulated machine: its files, its psutil functions, and Slurm."""
 
 import errno
 import json
@@ -26,7 +26,7 @@ SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  
 
 
 class SimulatedPsutil:
-    """The psutil functions that the agent uses, based on the machine's counters."""
+    """The psutil functions that the agent uses. They return the machine's counters."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -62,15 +62,15 @@ class SimulatedPsutil:
 def _together(
     array: SimulatedArray, disks: Mapping[str, SimulatedDiskCounters]
 ) -> SimulatedDiskCounters:
-    """Return the counters of an array, based on the counters of its members. A mirror writes all
-    data to each member but counts the data once."""
+    """Return the counters of an array, computed from the counters of its members. A mirror writes
+    all data to each member, but counts it once."""
     read, written, busy = zip(*(disks[disk.name] for disk in array.members), strict=True)
     once = sum(written) if array.striped else written[0]
     return SimulatedDiskCounters(sum(read), once, max(busy))
 
 
 class SimulatedSlurm(Schedulers):
-    """Slurm with a single job. The job has the last GPU allocated and runs no processes."""
+    """Slurm with a single job. The last GPU is allocated to the job, which runs no processes."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -86,7 +86,7 @@ SMART = "/run/dgx-telemetry-smart/objects.json"
 
 
 def _files(machine: Machine) -> dict[str, Content]:
-    """Return the contents of all files that do not describe a process, by path."""
+    """Return the contents of all files that are not about a process, by path."""
     devices, system = machine.devices, machine.system
     members = [disk for array in devices.arrays for disk in array.members]
     kinds: dict[str, Iterable[Any]] = {
@@ -119,15 +119,15 @@ def _smart(machine: Machine) -> str:
 
 
 def _ports(system: SystemModel) -> dict[int, str]:
-    """Return the addresses of the ports of PCIe switches, by the buses of the GPUs below them."""
+    """Return the PCI address of the PCIe switch port above each GPU, by the GPU's bus."""
     number = system.per_pcie_switch
     groups = [system.buses[n : n + number] for n in range(0, system.gpus, number)] if number else []
     return {bus: f"0000:{min(group) - 2:02x}:00.0" for group in groups for bus in group}
 
 
 def _links(machine: Machine) -> dict[str, str]:
-    """Return the symbolic links by path: array members, and GPUs in the PCI device tree. Each GPU
-    is below a root port or below both ports of a switch."""
+    """Return the symbolic links by path: the members of arrays, and GPUs in the PCI device tree.
+    Each GPU is below a root port, or below an upstream and a downstream port of a switch."""
     ports = _ports(machine.system)
     found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
@@ -142,9 +142,9 @@ def _links(machine: Machine) -> dict[str, str]:
 
 
 class SimulatedFiles(FileTree):
-    """/proc and /sys. Constant files are created once, and process files are updated when processes
-    start or end. Directory listings lack SMART data, and the processes of the Fabric Manager and
-    the kernel."""
+    """The files in /proc and /sys. Constant files are created once. Files of processes are updated
+    when processes start or end. Directory listings omit the SMART data, and the processes of the
+    Fabric Manager and the kernel."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

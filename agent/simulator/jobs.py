@@ -1,4 +1,4 @@
-"""The processes on the host: a launcher, and either a trainer with loaders or a server per GPU."""
+"""Simulates processes: a launcher, and for each GPU a trainer with data loaders, or a server."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from agent.simulator.meter import Meter
 
 FIRST_PID = 20_000
 STATE_INTERVAL = 0.05
-"""Minimum time in seconds between two reads that can find a thread in different states."""
+"""Seconds for which a thread stays in a state. Two reads within this time return the same state."""
 
 RESTING_THREAD = ThreadLoad()
 GOLDEN_RATIO = 0.6180339887498949
@@ -23,7 +23,7 @@ SERVER = ("python3", "serve.py", "--model", "/raid/models/chat")
 
 @dataclass(slots=True)
 class SimulatedThread:
-    """A thread: its activity, and its name as truncated by the kernel."""
+    """A thread: what it does, and its name, which the kernel truncates."""
 
     number: int
     name: str
@@ -40,7 +40,7 @@ class SimulatedThread:
 
 @dataclass(slots=True)
 class SimulatedProcess:
-    """A process; the ID of its first thread is the PID."""
+    """A process. The ID of its first thread is the PID."""
 
     pid: int
     parent: int
@@ -55,7 +55,7 @@ class SimulatedProcess:
 
 
 class StorageRates(NamedTuple):
-    """Storage traffic of all processes in bytes per second, and the part read from local disks."""
+    """Storage traffic of all processes, and their reads from local disks, in bytes per second."""
 
     read: float = 0.0
     written: float = 0.0
@@ -129,8 +129,8 @@ class SimulatedJobs:
         *,
         leads: bool = False,
     ) -> SimulatedProcess:
-        """Start a process. `threads` contains thread names; an empty name stands for the process
-        name. If `leads` is true, the process starts a new session, like a torchelastic rank."""
+        """Start a process. `threads` contains thread names. An empty name means the process name.
+        If `leads` is true, the process starts a new session, as a rank of torchelastic does."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

@@ -1,4 +1,4 @@
-"""Loads of jobs on GPUs and on the host, from `loads.toml`. Shares are fractions of capacity."""
+"""Loads of GPUs and the host under jobs, from `loads.toml`. Shares are fractions of capacity."""
 
 from math import inf
 from typing import Any
@@ -9,12 +9,12 @@ from msgspec import Struct
 from agent.metrics import beside
 
 STEP = 0.23
-"""Seconds per training step on an H100. A second is not a multiple of this value, so reads at
-intervals of a second encounter all phases."""
+"""Seconds per training step on an H100. A second is not a multiple of this value, so that reads
+every second occur in all phases of a step."""
 
 
 class GpuLoad(Struct, frozen=True):
-    """GPU load during a phase of a step."""
+    """Load of a GPU during a phase of a step."""
 
     power: float  # share of the power limit
     activity: float = 0.0  # share of time for which a kernel runs
@@ -30,13 +30,13 @@ class GpuLoad(Struct, frozen=True):
 
     @property
     def utilisation(self) -> float:
-        """NVML utilization. It includes both kernels and copies."""
+        """NVML utilization, which includes kernels and copies."""
         return max(self.activity, self.copies)
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that a GPU repeats, divided into phases, each with its share of the step. Work without
-    steps, or with steps too short to be visible, has a single phase."""
+    """A step that a GPU repeats. It has phases, each with its share of the step. Work without
+    steps, or with steps that are too short to be visible, has a single phase."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # duration on an H100 (s)
@@ -53,7 +53,7 @@ class GpuWork(Struct, frozen=True):
 
 
 class ThreadLoad(Struct, frozen=True):
-    """Shares of time in which a thread runs and waits. It sleeps for the remaining time."""
+    """Shares of time in which a thread runs or waits. It sleeps in the remaining time."""
 
     cores: float = 0.0  # CPU cores used
     queued: float = 0.0  # share of time for which the thread is runnable but has no CPU
@@ -72,7 +72,7 @@ class SimulatedJob(Struct, frozen=True):
 
 
 class HostLoad(Struct, frozen=True):
-    """Load of the host beyond the processes of the job."""
+    """Load of the host besides the processes of the job."""
 
     disk: float = 0.0  # reads from the data array
     written: float = 0.0  # writes to the data array, as a share of its read capacity
@@ -84,8 +84,8 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of each GPU, of the GPUs' job, and of the host, and the duration in seconds. The
-    last GPU in the list also stands for all GPUs with a higher index."""
+    """The work of each GPU, the job of the GPUs, the load of the host, and the duration in seconds.
+    The last entry in the list of GPUs also applies to all GPUs with a higher index."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()
@@ -97,7 +97,7 @@ class ScenarioLoad(Struct, frozen=True):
 
 
 def _server(number: int) -> dict[str, Any]:
-    """Return a server that handles a 0.12 s request about every 10 s, at irregular intervals."""
+    """Return the load of a server that handles a request of 0.12 s about every 10 s."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
     phases = [p for s in pauses for p in ((s / length, "rest"), (0.12 / length, "answer"))]

@@ -1,4 +1,4 @@
-"""A simulated machine with a clock and a scenario, and the faults that affect the machine."""
+"""A simulated machine: it has a clock, runs a scenario, and can have faults."""
 
 import threading
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ LOST_XID = 79  # GPU has fallen off the bus
 
 class Machine:
     """A machine on which a scenario runs. Every query advances the machine to the current clock
-    time. Counters need no updates, so only scenarios and faults are applied."""
+    time: changes of the scenario and faults are applied. Counters need no updates."""
 
     def __init__(self, system: SystemModel, scenario: str, clock: Clock) -> None:
         self.system = system
@@ -104,7 +104,7 @@ class Machine:
         self.apply()
 
     def _part(self, path: str) -> Any:
-        """Return the part of the machine at a path, such as `gpus.0.health`."""
+        """Return the object at a path in the machine, such as `gpus.0.health`."""
         found: Any = self
         for name in path.split("."):
             found = found[int(name)] if name.isdecimal() else getattr(found, name)
@@ -123,8 +123,8 @@ class Machine:
             self.advance()
 
     def lose(self, index: int) -> None:
-        """Make a GPU, or the last GPU if there are fewer, fall off the bus, and take down all links
-        to that GPU."""
+        """Make the GPU at `index` (or the last GPU, if there are fewer) fall off the bus, and take
+        down all links to it."""
         index = min(index, len(self.gpus) - 1)
         self.kernel_log.write(f"NVRM: GPU {self.gpus[index].address}: GPU has fallen off the bus.")
         self.driver.xid(index, LOST_XID)
@@ -136,7 +136,7 @@ class Machine:
         self.xid(48 if self.system.model.datacentre else 62)
 
     def cut_link(self, index: int, number: int) -> None:
-        """Take a link down. If the peer is also a GPU, take down both ends."""
+        """Take a link down. If the remote end is a GPU, take that end down, too."""
         link = self.gpus[index].links[number]
         link.cut = True
         if link.peer is not None and link.peer_link is not None:
@@ -157,7 +157,7 @@ class Machine:
         gpu.health.recovery = int(not self.older)
 
     def end_fabric(self) -> None:
-        """Stop the Fabric Manager. Without it, GPUs cannot join the fabric."""
+        """Stop the Fabric Manager, without which GPUs cannot join the fabric."""
         self.devices.faults["fabric"] = 1
         for gpu in self.gpus:
             gpu.health.fabric_state = 2

@@ -1,4 +1,4 @@
-"""Counters that grow at known rates or in steps, and are therefore always exact without updates."""
+"""Counters that grow at known rates or in known steps, and are exact without updates."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,18 +16,18 @@ def noise(number: int, series: int = 0) -> float:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds of history to keep: longer than the time span of any driver buffer."""
+"""Seconds of history to keep. It is longer than the time span of any driver buffer."""
 
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
 
 StepPlace = tuple[int, float, float, float]
 """A position in a step: the phase, the time before the step and the length of the step (both in
-mean steps), and the seconds since the start of the phase, scaled to a step of mean length."""
+mean step lengths), and the seconds since the start of the phase, scaled to a mean step."""
 
 
 class StepRates:
-    """Counter rates in each phase of a step that repeats forever.
+    """Rates of counters in each phase of a step that repeats forever.
 
     `durations` are the phase durations in seconds, and `rates` are the rates per second in each
     phase. Like real steps, simulated steps vary slightly in duration, but the variations do not
@@ -45,13 +45,13 @@ class StepRates:
             name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
             for name, of_phases in rates.items()
         }
-        """Rates in each phase, and totals at the start of each phase and at the end of the step, by
-        counter name."""
+        """By counter name: the rates in each phase, and the totals at the start of each phase and
+        at the end of the step."""
 
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Return the position `seconds` seconds after the start of the first step."""
+        """Return the position at `seconds` after the start of the first step."""
         if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present
@@ -68,7 +68,7 @@ class StepRates:
         return (number + JITTER * _off(number)) * self._step
 
     def count(self, name: str, place: StepPlace) -> float:
-        """Return the count of `name` from the start of the first step to `place`."""
+        """Return the increase of `name` from the start of the first step to `place`."""
         course = self._courses.get(name)
         if course is None:
             return 0.0
@@ -78,12 +78,12 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Jitter of a step, cached because all GPUs of a job and repeated reads use the same steps."""
+"""Jitter of a step. It is cached, because the GPUs of a job and all reads use the same steps."""
 
 
 class _Span(NamedTuple):
-    """Rates since time `since` in seconds. `origin` is the start time of a step, and `base`
-    contains the totals at `since` minus the increases in the steps from `origin` to `since`."""
+    """Rates since time `since` (s). `origin` is the start time of a step. `base` contains the
+    totals at `since` minus the increases in the steps from `origin` to `since`."""
 
     since: float
     base: dict[str, float]
@@ -96,7 +96,7 @@ NO_STEPS = StepRates((1.0,), {})
 
 
 class Meter:
-    """Totals by name. They grow at the constant rates in `steady` or the phase rates in `steps`."""
+    """Counters by name. They grow at the constant rates in `steady`, or as in `steps`."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -126,8 +126,8 @@ class Meter:
             del base[name]
 
     def read(self, name: str, at: float) -> float:
-        """Return the total of `name` at time `at` (s), up to 20 s ago, or 0 if the name is unknown.
-        The first rates also apply to earlier times."""
+        """Return the total of `name` at time `at` (s), which may be up to 20 s ago. Return 0 if the
+        name is unknown. The first rates also apply to earlier times."""
         return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:

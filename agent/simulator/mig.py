@@ -1,8 +1,8 @@
-"""MIG: a GPU with three instances that have their own processes and support few functions. `driver`
-defines the calls that are refused for the whole GPU in MIG mode. Only root can read the memory and
-processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
+"""Simulates MIG: a GPU with three instances that have their own processes and support few
+functions. nvml.toml defines the calls that are refused for the whole GPU in MIG mode. Only root can
+read the memory and processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
 nvmlDeviceGetComputeRunningProcesses). For other users, nvidia-smi 535 reports N/A (NVIDIA/DCGM
-issue 152). Instance numbers and shares are based on
+issue 152). Instance numbers and shares are from
 docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
 """
 
@@ -24,7 +24,7 @@ MOST_INSTANCES = 7
 
 
 class Profile(NamedTuple):
-    """Profile of an instance: its number, its slices (out of seven), and its memory in eighths."""
+    """A MIG profile: its number, its slices (of seven), and its memory in eighths of the GPU's."""
 
     number: int
     slices: int
@@ -35,8 +35,8 @@ PROFILES = (Profile(2, 3, 4), Profile(3, 2, 2), Profile(9, 1, 1))
 
 
 def profile_name(memory: int, slices: int, eighths: int) -> str:
-    """Return the profile name on a GPU with `memory` bytes. The memory of the GPU is rounded up to
-    GiB, and the instance's share is rounded to the nearest GiB (NVIDIA/go-nvlib,
+    """Return the name of a profile on a GPU with `memory` bytes. The memory of the GPU is rounded
+    up to GiB, and the share of the instance is rounded to the nearest GiB (NVIDIA/go-nvlib,
     pkg/nvlib/device/mig_profile.go)."""
     gigabytes = -(-memory // (1 << 30))
     return f"{slices}g.{(gigabytes * eighths + 4) // 8}gb"
@@ -65,7 +65,7 @@ class SimulatedInstance:
 
     @property
     def name(self) -> str:
-        """The device name, including the profile name based on slices and memory."""
+        """The device name, which includes the profile name."""
         _, slices, eighths = self.profile
         model = self.gpu.model
         return f"NVIDIA {model.name} MIG {profile_name(model.memory, slices, eighths)}"
@@ -80,7 +80,7 @@ OF_INSTANCE: dict[str, Callable[[SimulatedInstance], Any]] = {
     "MemoryInfo_v2": SimulatedInstance.memory_info,
     "ComputeRunningProcesses": lambda i: [listed(one, i.profile.number) for one in i.processes],
 }
-"""The few functions that accept an instance handle."""
+"""The few NVML functions that accept the handle of an instance."""
 
 
 def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
@@ -88,8 +88,8 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 
 
 def decoded(address: int) -> tuple[int, int | None]:
-    """Return the index of the GPU to which a device handle refers, and the place of its instance,
-    or None for the whole GPU. The index is -1 if the address is between two handles."""
+    """Return the GPU index for the address of a device handle, and the place of its instance (None
+    for the whole GPU). If the address is not that of a handle, the index is -1."""
     if address >= FIRST_HANDLE:
         return divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     index, odd = divmod(address - HANDLES, 16)

@@ -1,5 +1,5 @@
-"""The simulated GPUs and systems, each defined by a file in `gpus/` or `systems/`. This module does
-not use the agent's specs, because tests compare the specs with the values here."""
+"""Models of the simulated GPUs and systems. Each has a file in `gpus/` or `systems/`. This module
+does not use the agent's spec sheets, because tests compare the sheets with the values here."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -17,7 +17,7 @@ Architecture = IntEnum(
 
 _LANES = (0.25e9, 0.5e9, 1e9 * 128 / 130, 2e9 * 128 / 130, 3.93846e9, 7.375e9)
 PCIE_LANE = dict(enumerate(_LANES, 1))
-"""Bytes per second per lane and direction, after line coding, by PCIe generation."""
+"""Bytes per second per lane and direction by PCIe generation, after line coding."""
 
 
 class ClockModel(Struct, frozen=True):
@@ -31,7 +31,7 @@ class ClockModel(Struct, frozen=True):
 
 class TemperatureThresholds(Struct, frozen=True):
     """Temperature thresholds in degrees Celsius, in the order of `nvmlTemperatureThresholds_t`.
-    None stands for a threshold that is not supported."""
+    None means that a threshold is not supported."""
 
     shutdown: int
     slowdown: int
@@ -91,14 +91,14 @@ class GpuModel(Struct, frozen=True):
 
 
 class ArrayModel(Struct, frozen=True):
-    """An md array of the disks of a group."""
+    """An md array that consists of the disks of a group."""
 
     name: str
     level: str
 
 
 class DiskGroup(Struct, frozen=True):
-    """SSDs of a model, with their streaming speed in bytes per second, and their array, if any."""
+    """SSDs of the same model: the streaming speed in bytes per second, and the array, if any."""
 
     names: tuple[str, ...]
     model: str
@@ -107,14 +107,14 @@ class DiskGroup(Struct, frozen=True):
 
 
 class NicModel(Struct, frozen=True):
-    """An Ethernet port. `megabits` is the negotiated speed, or -1 without a carrier."""
+    """An Ethernet port. `megabits` is the negotiated speed, or -1 if there is no carrier."""
 
     name: str
     megabits: int = -1
 
 
 class HcaModel(Struct, frozen=True):
-    """InfiniBand ports, their rate in the kernel's format, and the rate of a degraded port."""
+    """InfiniBand ports: their rate in the kernel's format, and the rate of a degraded port."""
 
     number: int
     rate: str
@@ -160,7 +160,7 @@ class SystemModel(Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether the driver requests recovery actions."""
+        """Whether the driver reports recovery actions for GPUs."""
         return int(self.driver.partition(".")[0]) >= 570
 
     @property
@@ -180,8 +180,8 @@ def _system(path: Path) -> SystemModel:
 
 
 def meets(of: str, model: GpuModel, *others: object) -> bool:
-    """Return whether all conditions in `of` are met: the GPU model belongs to a generation or a
-    later one, or it or one of `others` has an attribute. The prefix `no-` negates a condition."""
+    """Return whether all conditions in `of` are met: the GPU model has at least the generation, or
+    the attribute of the model or of `others` is true. The prefix `no-` negates a condition."""
     for word in of.split():
         name = word.removeprefix("no-")
         if name.upper() in Architecture.__members__:

@@ -55,12 +55,12 @@ ANSWERS = {
     else WITH_CODE[name.removeprefix("nvmlDeviceGet")]
     for name, row in driver.CALLS.items()
 }
-"""All functions that are not methods of `SimulatedNvml`. Each computes its return value from the
-library, the GPU (if the function takes a GPU), and the remaining arguments."""
+"""All NVML functions that are not methods of `SimulatedNvml`. Their arguments are the library, the
+GPU (if the function takes a GPU), and the remaining NVML arguments."""
 
 
 class SimulatedNvml:
-    """Replacement for the pynvml module."""
+    """Replaces the pynvml module."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -69,7 +69,7 @@ class SimulatedNvml:
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
-        """Return the numbers of open connections, of event sets, and of GPM samples."""
+        """Return the numbers of open connections, event sets, and GPM samples."""
         return self.machine.driver.users, len(self.machine.driver.sets), len(self.samples)
 
     def _forget(self) -> None:
@@ -174,7 +174,7 @@ class SimulatedNvml:
             return ANSWERS[name](self, gpu, *args[1:])
 
     def _device(self, function: str, call: CallRow, handle: Any) -> tuple[SimulatedGpu, int | None]:
-        """Return the GPU of a handle, and the place of the instance if it is an instance's."""
+        """Return the GPU of a handle, and the place of the instance (None for the whole GPU)."""
         place, instance = mig.decoded(address_of(handle))
         known = 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)
@@ -194,8 +194,8 @@ class SimulatedNvml:
         return gpu, None
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """Delay a call to a slow GPU by the GPU's delay in wall-clock seconds. With a clock that
-        does not advance on its own, the call fails instead."""
+        """Delay a call to a slow GPU by its delay in wall-clock seconds. If the clock does not
+        advance on its own, make the call fail instead."""
         over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:

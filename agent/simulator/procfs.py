@@ -1,4 +1,4 @@
-"""Files of the simulated host: their texts from files.toml, and the files that contain counters."""
+"""Files of the simulated host: texts from files.toml, and files that contain counters."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=
 
 
 def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Content]:
-    """Return the files of a part of a machine, by path. Each read fills in the current state."""
+    """Return the files of one part of a machine, by path. Each read fills in the current state."""
     return {
         path.format(it=it, **others): partial(f"{text}\n".format, machine=machine, it=it)
         for path, text in TEXTS[kind].items()
@@ -33,8 +33,8 @@ def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Con
 
 
 def counted(machine: Machine) -> dict[str, Content]:
-    """Return the contents of the files that contain counters of the host, by path. The pressure is
-    the same for the host and the job's cgroup, because only the job uses the host."""
+    """Return the files with counters of the host, by path. The pressure of the host and of the
+    job's cgroup is the same, because only the job uses the host."""
     pressure = {kind: partial(_pressure, machine, kind) for kind in ("cpu", "io", "memory")}
     cgroup = f"/sys/fs/cgroup{CGROUP}"
     return {
@@ -61,7 +61,7 @@ PORT_COUNTERS = {
     "symbol_error": ("symbol_error", 1),
     "link_downed": ("link_downed", 1),
 }
-"""Counters of an InfiniBand port, and their units, by file name."""
+"""For each file of an InfiniBand port: the counter, and its unit."""
 
 
 def _port_counter(machine: Machine, name: str, unit: int) -> str:
@@ -104,7 +104,7 @@ NS = 1e9
 
 
 def process_tree(machine: Machine) -> dict[str, Content]:
-    """Return the contents of the files that describe processes and threads, by path."""
+    """Return the files about processes and threads, by path."""
     tree: dict[str, Content] = {}
     below: dict[int, list[str]] = {}
     for process in machine.jobs.processes.values():
@@ -137,8 +137,8 @@ def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) 
 def _stat(
     machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
 ) -> str:
-    """Return the 52 fields described in proc(5) for a thread, or for a process with the CPU time of
-    all threads. Fields that are not simulated are 0."""
+    """Return the 52 fields of proc(5) for a thread, or for a process, whose CPU time is that of all
+    its threads. Fields that are not simulated are 0."""
     seconds = _seconds(machine, "cpu", threads)
     user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
     system = int(seconds * TICKS_PER_SECOND) - user
@@ -151,7 +151,7 @@ def _stat(
 
 
 def _schedstat(machine: Machine, thread: SimulatedThread) -> str:
-    """Return the nanoseconds spent on a CPU and waiting for a CPU, and 0 time slices."""
+    """Return the nanoseconds that a thread ran and waited for a CPU, and 0 time slices."""
     ran, queued = (_seconds(machine, part, (thread,)) for part in ("cpu", "queued"))
     return f"{int(ran * NS)} {int(queued * NS)} 0\n"
 
@@ -163,7 +163,7 @@ def _io(machine: Machine, pid: int) -> str:
 
 
 def _net_dev(machine: Machine) -> str:
-    """Return the host's interfaces, because all processes share the host's network namespace."""
+    """Return the host's interfaces. All processes share the host's network namespace."""
     rows = ["    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"]
     for name in (nic.name for nic in machine.devices.nics):
         names = f"recv:{name}", f"send:{name}"

@@ -1,9 +1,9 @@
-"""The scenarios and single faults, the systems that support each of them, and their effects.
+"""Scenarios and single faults: their effects, and the systems that support them.
 
-README.md in this folder lists the affected GPUs. Only fleet nodes run waits-for-node and slow-node.
-In each step, the node waits for another node of its job (waits-for-node), or another node waits for
-this node (slow-node). A fault runs together with training, or is combined with a scenario and other
-faults, as in `training+ecc-rising+raid-degraded`. For example, `xid-79` is a fault with XID 79.
+README.md in this folder lists the affected GPUs. Only nodes of a fleet run waits-for-node, in which
+the node waits for another node of its job in each step, and slow-node, in which another node waits
+for this node. A fault runs together with training, or with the scenario and the other faults in its
+name, as in `training+ecc-rising+raid-degraded`. For example, `xid-79` is a fault with XID 79.
 
 After each fault, the machine updates its counter rates (`Machine.apply`).
 """
@@ -22,25 +22,25 @@ from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import SystemModel, meets
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
-"""Name of the tour, seconds for which each of its scenarios runs (enough time for a verdict), and
-seconds of training between scenarios."""
+"""The name of the tour, which runs many scenarios in turn; the seconds for which each scenario runs
+(enough for a verdict); and the seconds of training between two scenarios."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Scenarios that run only in fleets, for a machine in a multi-node job."""
+"""Scenarios that run only in fleets: the machine runs part of a multi-node job."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
 
 class Need(Struct, frozen=True):
-    """A requirement of a scenario: its description, and conditions that a system meets."""
+    """A requirement of a scenario: its description, and the conditions that a system must meet."""
 
     words: str
     of: str
 
 
 class Breakage(Struct, frozen=True):
-    """A row of scenarios.toml. The fault occurs `at` seconds after the scenario starts, and repeats
-    at intervals of `every` seconds if `every` is not 0. Some scenarios have no fault."""
+    """A row of scenarios.toml. The fault, if any, occurs `at` seconds after the scenario starts,
+    and is repeated every `every` seconds if `every` is not 0."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
@@ -71,14 +71,14 @@ def _fault(name: str) -> Breakage | None:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """Return the scenarios and faults that a name combines, or nothing if the name is unknown."""
+    """Return the scenarios and faults that a name combines, or an empty tuple if it is unknown."""
     names = tuple(name.split("+"))
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """Return a description of the requirements of a scenario that the system does not meet, or an
-    empty string if the system meets all of them."""
+    """Return a text about the requirements of a scenario that the system does not meet, or an empty
+    string if the system meets all of them."""
     needs = [fault.needs for part in parts(scenario) if (fault := _fault(part))]
     unmet = (_TABLE.needs[name] for name in needs if name)
     return " and ".join(need.words for need in unmet if not meets(need.of, system.model, system))
@@ -90,7 +90,7 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
     """Return the scenarios of the tour with their durations in seconds. Training follows each
-    scenario except `idle`, because the held GPUs of the next scenario must have no prior work."""
+    scenario except `idle`: the next scenario has held GPUs, which must not have worked before."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):
@@ -101,7 +101,7 @@ def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
 
 
 def playing(system: SystemModel, name: str, elapsed: float) -> str:
-    """Return the scenario that runs after `elapsed` seconds and, in a tour, the next scenario."""
+    """Return a text with the scenario after `elapsed` seconds and, in a tour, the next scenario."""
     if name != TOUR:
         return name
     tour = stops(system)
@@ -116,11 +116,11 @@ def playing(system: SystemModel, name: str, elapsed: float) -> str:
 SLACK = 1e-9  # s, tolerance for floating-point errors when comparing times
 
 Change = tuple[float, str | ScenarioLoad | Breakage]
-"""Time of a change (s), and the scenario, part of a scenario, or fault that begins."""
+"""A change: its time (s), and the scenario, part of a scenario, or fault that begins."""
 
 
 def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
-    """Return the changes of a scenario, or of all scenarios of the tour, in order of time."""
+    """Yield the changes of a scenario, or of all scenarios of the tour, in order of time."""
     if name != TOUR:
         return _course(name, begin, inf)
     begins = accumulate((seconds for _, seconds in cycle(stops(system))), initial=begin)

@@ -1,6 +1,6 @@
 """Data sheets: manufacturers' specifications of systems and GPUs, with the source of each value.
 
-Each system or GPU has a TOML file with its name. Sources that start with [P] are public data sheets
-or transcripts, and sources that start with [U] are unverified. All other sources are papers about
-these systems, cited by title.
+Each system or GPU has a TOML file with its name. A source that starts with [P] is a public data
+sheet or a transcript, and a source that starts with [U] is unverified. Any other source is a paper
+about the system, cited by title.
 """

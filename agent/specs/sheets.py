@@ -1,4 +1,4 @@
-"""Data sheets: manufacturers' specifications of systems and GPUs, with the source of each value.
+"""Reads the data sheets: manufacturers' specifications of systems and GPUs, each with a source.
 
 Each system or GPU has a TOML file with its name. tests/agent/specs checks their contents.
 """
@@ -24,8 +24,8 @@ _PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
     for generation, transfers in {3: 8e9, 4: 16e9, 5: 32e9}.items()
 }
 _PCIE[6] = 64e9 * 236 / 256
-"""Bits per second per lane after line coding: 8b/10b, or 128b/130b from generation 3 on. Generation
-6 uses 256-byte units, which include 20 bytes of link layer and error correction data."""
+"""Bits per second per lane after line coding, which is 8b/10b, or 128b/130b from generation 3 on.
+Generation 6 uses 256-byte units, of which 20 bytes are link layer and error correction data."""
 
 PCIE_SOURCE = "PCI Express Base Specification: transfers per second, times lanes, times line coding"
 
@@ -39,7 +39,7 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
 UNITS: Mapping[str, float] = MappingProxyType(
     {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
-"""Size of each unit in bytes, bytes per second, or watts. All other units are base units."""
+"""Factor from each unit to bytes, bytes per second, or watts. All other units are base units."""
 
 BOTH_WAYS = ("transmit", "receive")
 READ_WRITE = ("read", "write")
@@ -51,11 +51,11 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "network": BOTH_WAYS,
     "infiniband": BOTH_WAYS,
 }
-"""Directions of each data path."""
+"""The directions of each kind of data path."""
 
 
 class SpecValue(Struct, frozen=True):
-    """A value as printed in the source."""
+    """A value and its unit, as printed in the source."""
 
     value: float
     unit: str
@@ -69,22 +69,22 @@ class SpecValue(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """Names by which a driver or firmware identifies a device, and the source of those names."""
+    """Names that a driver or firmware reports for a device, and the source of these names."""
 
     names: tuple[str, ...]
     source: str
 
 
 class SpecBandwidth(NamedTuple):
-    """Bandwidth of a data path in one direction, per GPU, link, port, or array."""
+    """The bandwidth of a data path in one direction, for one GPU, link, port, or array."""
 
     bytes_per_second: float
     source: str
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
-    """The `[gpu]` table. `models` contains NVML names, `values` contains specifications by key, and
-    `bandwidths` is by path and direction, with a value per link for NVLink."""
+    """The `[gpu]` table. `models` contains the NVML names, `values` the specifications by key, and
+    `bandwidths` the bandwidths by path and direction (for NVLink, of one link)."""
 
     name: str
     title: str
@@ -96,10 +96,10 @@ class GpuSpec(Struct, frozen=True, kw_only=True):
 
 
 class LinkGraph(Struct, frozen=True):
-    """The `[system.nvlink_graph]` table: NVLinks between GPUs, with `pairs` of (GPU, GPU, links).
-    No pairs if all GPUs are connected by a switch.
+    """The `[system.nvlink_graph]` table: the NVLinks between GPUs. `pairs` contains (GPU, GPU,
+    number of links), and is empty if switches connect all GPUs.
 
-    Machines number their GPUs differently, so graphs must be compared instead of index pairs.
+    Machines number their GPUs differently, so graphs are compared regardless of the numbering.
     """
 
     kind: Literal["cube-mesh", "fully-connected", "nvswitch"]
@@ -109,8 +109,8 @@ class LinkGraph(Struct, frozen=True):
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):
-    """The `[system]` table. `gpu` is the name of the data sheet of its GPUs, `products` contains
-    patterns for its DMI product name, and `values` and `bandwidths` are as in GpuSpec."""
+    """The `[system]` table. `gpu` is the name of the data sheet of its GPUs. `products` contains
+    patterns for its DMI product name. `values` and `bandwidths` are as in GpuSpec."""
 
     name: str
     title: str
@@ -140,7 +140,7 @@ class Specs(NamedTuple):
     models: Mapping[str, GpuSpec]  # by NVML name without prefix
 
     def gpu(self, model: str) -> GpuSpec | None:
-        """Return the data sheet of a GPU by its NVML name, with or without NVIDIA as a prefix."""
+        """Return the data sheet for the NVML name of a GPU, with or without the prefix NVIDIA."""
         return self.models.get(_plain(model))
 
 
@@ -150,7 +150,7 @@ def _plain(name: str) -> str:
 
 @cache
 def load() -> Specs:
-    """Read the data sheets in this package, in order of name."""
+    """Read all data sheets in this package, sorted by name."""
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
     for name in (sheet.stem for sheet in sorted(Path(__file__).parent.glob("*.toml"))):
@@ -169,8 +169,8 @@ def load() -> Specs:
 
 
 def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
-    """Return a data sheet table with values and bandwidths separated. A value without a source has
-    the table's source. A GPU's generation and lanes determine its PCIe bandwidths."""
+    """Split a table into values, bandwidths, and other keys. A value without a source has the
+    table's source. The PCIe bandwidths of a GPU are computed from its generation and lanes."""
     source = {"source": table.get("source", "")}
     parts = {k: source | part if isinstance(part, dict) else part for k, part in table.items()}
     figures = {k: v for k, v in parts.items() if isinstance(v, dict) and "value" in v}
@@ -192,11 +192,11 @@ def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
 def recognise(
     models: tuple[str, ...], product: str, configured: str = "", *, racked: bool = False
 ) -> SystemSpec | None:
-    """Return the system with the given GPU models (NVML names) and DMI product name. `racked` is
-    true if a GPU reports a chassis.
+    """Return the system with the given GPU models (NVML names) and DMI product name, or None.
+    `racked` is true if a GPU reports a chassis.
 
-    `configured` overrides both. Raise ConfigError if there is no such data sheet. GPUs may be
-    missing, but all others must match. A machine without an NVIDIA product name is not a DGX.
+    `configured` is the name of a data sheet, and overrides both. Raise ConfigError if there is
+    none. GPUs may be missing, but others must match. A DGX must have an NVIDIA product name.
     """
     specs = load()
     if configured and configured not in specs.systems:
@@ -218,7 +218,7 @@ def recognise(
 
 
 def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
-    """Return whether the product name and the number of GPUs are those of the system."""
+    """Return whether the product name and the number of GPUs match the system."""
     if system.products is None:
         some_missing = system.rack and racked and gpus < system.gpus
         return (gpus == system.gpus or some_missing) and not product.startswith("dgx")
@@ -227,7 +227,7 @@ def _fits(system: SystemSpec, gpus: int, product: str, *, racked: bool) -> bool:
 
 
 class SpecConfig(Section, frozen=True):
-    """System settings: name and number of GPUs. Both are detected by default."""
+    """Settings for the system: its name and number of GPUs. By default, both are detected."""
 
     table = ""
     retired = ("specs", "cluster")
@@ -251,20 +251,20 @@ class SaturationConfig(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MachineSpecs:
-    """The system specification of this machine, selected by product name and GPUs."""
+    """Selects the data sheet of this machine by its product name and GPUs."""
 
     product: str = ""
     system: str = ""  # as configured
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """Return the specs of a machine with the given product name. Raise ConfigError if the
-        configured system does not exist."""
+        """Return the specs of a machine with the given product name. Raise ConfigError if there is
+        no data sheet for the configured system."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)
         return cls(product, configured)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Return the system of this machine with the given GPUs."""
+        """Return the data sheet of this machine, which has the given GPUs, or None."""
         racked = any(gpu.racked for gpu in gpus)
         return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

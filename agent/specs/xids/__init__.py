@@ -1,7 +1,7 @@
-"""XID errors: the name of each code, its severity, and the first action.
+"""The meaning of XID errors: the name of each code, its severity, and the action to take.
 
-`codes.toml` contains the table and its sources. NVLink 5 reports XIDs 144 to 150. Their action
-depends on more fields of the kernel log line: the unit, whether the error was fatal, and two words.
+`codes.toml` contains the table and its sources. NVLink 5 reports XIDs 144 to 150. Their action also
+depends on the unit, on whether the error was fatal, and on two words in the kernel log line.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class XidMeaning(Struct, frozen=True, kw_only=True):
 
 
 RESET, IGNORE = "reset", "ignore"
-"""Actions for NVLink 5 errors."""
+"""The two actions for NVLink 5 errors."""
 
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
 """Architectures that retire memory pages. Newer architectures remap rows."""
@@ -37,8 +37,8 @@ NVLINK5 = range(144, 151)  # NVLink 5 codes
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
 MANAGED_UNIT = "NETIR_MFDE_EVENT"
 HARMLESS_LINK_EVENTS = frozenset({38, 40})
-"""Subcodes of a link-down event that require no action on the GPU, from bits 20 to 25 of the first
-word. The error was reported by the remote end or the host [C]."""
+"""Subcodes of a link-down event (bits 20 to 25 of the first word) that require no action on the
+GPU, because the remote end or the host reported the error [C]."""
 
 HARMLESS_MANAGED = 3  # MFDE event status that has no significance
 
@@ -50,7 +50,7 @@ def _table() -> dict[str, Any]:
 
 @cache
 def first_steps(table: str = "first_step") -> Mapping[str, str]:
-    """Return the first steps, or the texts in another table, by action."""
+    """Return the text of the first step for each action, or the texts in another table."""
     return convert(_table()[table], dict[str, str])
 
 
@@ -65,7 +65,7 @@ def catalogue() -> Mapping[int, XidMeaning]:
 
 
 def meaning(code: int) -> XidMeaning:
-    """Return the meaning of a code. The meaning of an unknown code is generic."""
+    """Return the meaning of a code. An unknown code has a generic meaning."""
     return catalogue().get(code) or XidMeaning(
         code=code,
         name="a code that this table does not have",
@@ -83,15 +83,15 @@ def name(code: int, architecture: str = "") -> str:
 
 @cache
 def critical() -> tuple[int, ...]:
-    """Return the sorted codes that require immediate action."""
+    """Return the codes that require immediate action, in ascending order."""
     return tuple(sorted(c for c, m in catalogue().items() if m.severity is Severity.CRITICAL))
 
 
 def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> str:
-    """Return the action for an NVLink 5 XID, based on unit, severity, first word, and status.
+    """Return the action for an NVLink 5 XID with this unit, severity, first word, and status word.
 
-    A nonfatal error requires no action, or is followed by XID 154 with the action. A fatal error
-    requires a reset, unless the remote end of the link caused the error.
+    A nonfatal error requires no action, unless XID 154 follows, which contains the action. A fatal
+    error requires a reset, unless the remote end of the link caused the error.
     """
     if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):
         return IGNORE
