@@ -1,1 +1,1 @@
-"""Common interface to the hardware of real, simulated, and recorded machines."""
+"""The interface to the hardware. It is the same for real, simulated, and recorded machines."""

@@ -1,4 +1,4 @@
-"""The driver's sample buffers. They contain all samples taken between two reads."""
+"""Reads the driver's sample buffers, which contain all samples since the last read."""
 
 from struct import Struct
 from typing import NamedTuple
@@ -11,23 +11,23 @@ POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, every 20 ms, the last 2.4 s
 UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, every 200 ms, the last 14 s
 
 SAMPLE = Struct("=QI4x")
-"""`nvmlSample_t`: timestamp in microseconds on the driver's clock, and value as an unsigned int.
-Each sample is unpacked in a single call, because each GPU has 50 samples per second and each access
-to a pynvml attribute takes 2 us."""
+"""Layout of `nvmlSample_t`: timestamp in microseconds on the driver's clock, and value as an
+unsigned int. A sample is unpacked in a single call, because each GPU has 50 samples per second, and
+an access to a pynvml attribute takes 2 us."""
 
 LONGEST_SAMPLE = 1.0  # Seconds; a sample never covers a longer gap in the buffer
 EMPTY_READS = 4
-"""Number of consecutive reads without a new sample after which the driver's clock is checked. On an
-idle GPU, such reads are normal."""
+"""After this many consecutive reads without a new sample, the driver's clock is checked for a step
+back. On an idle GPU, such reads are normal."""
 
 
 LONGEST_BUFFER = 60e6
-"""Time span in microseconds, longer than any buffer. Samples beyond this span are discarded."""
+"""A time span (us) that is longer than any buffer. Older samples are invalid and are discarded."""
 
 
 class TimedValue(NamedTuple):
-    """A sample in the unit of the metric, the seconds that it covers, and its timestamp in seconds
-    on the driver's clock."""
+    """A sample: its value in the unit of the metric, the seconds that it covers, and its timestamp
+    in seconds on the driver's clock."""
 
     value: float
     seconds: float
@@ -35,8 +35,8 @@ class TimedValue(NamedTuple):
 
 
 class SampleBuffer:
-    """Reads a buffer of `nvmlDeviceGetSamples` and returns each sample once. Values outside the
-    range of `metric` are dropped. `per` is the number of NVML units per unit of the metric."""
+    """Reads a buffer with `nvmlDeviceGetSamples`, and returns each sample once. Values outside the
+    range of `metric` are dropped. `per` is the number of NVML units in one unit of the metric."""
 
     def __init__(self, device: NvmlDevice, kind: int, metric: Metric, per: float) -> None:
         self._device = device

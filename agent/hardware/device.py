@@ -1,4 +1,4 @@
-"""A GPU: its identity, the state shared by all sources, and NVML calls by function name."""
+"""A GPU: its identity, its NVML handle, and NVML calls by function name."""
 
 import ctypes
 import re
@@ -11,9 +11,9 @@ from agent.ranges import FLAG, Range
 
 ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of a GPU
 Scope = tuple[int, int]
-"""A field ID, and the link or ALL_LINKS; 0 for a field of the whole GPU. IDs are numbers, because
-nvidia-ml-py releases renumbered the names: IDs 251-273 changed twice, so a name of another release
-may query a different field. README.md in this folder explains which IDs are not read, and why."""
+"""A field ID and its scope: a link, ALL_LINKS, or 0 for the whole GPU. IDs are numbers here,
+because releases of nvidia-ml-py renumbered the names: IDs 251-273 changed twice, so a name may
+query another field in another release. README.md in this folder explains which IDs are not read."""
 
 SINCE = {
     field: since
@@ -25,7 +25,7 @@ SINCE = {
     )
     for field in range(first, last + 1)
 }
-"""First driver version that supports each ID. All other IDs are supported since R450."""
+"""The first driver version that supports each field ID. All other IDs are supported since R450."""
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of the `nvmlValue_t` union, indexed by `nvmlValueType_t`."""
@@ -39,14 +39,14 @@ BY_INDEX, MIG_MODE = "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMigMode"
 UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
-"""Upper bound for the number of links. The actual number is queried from each GPU."""
+"""LINK_STATES: valid link states. MOST_LINKS: upper bound for the number of links of a GPU."""
 
 CHASSIS_AT = slice(20, 36)
 """Position of the chassis serial number in `nvmlPlatformInfo_v2_t` (bytes)."""
 
 
 def text_of(structure: Any, name: str) -> str:
-    """Return a string field of an NVML structure. Newer bindings decode the field on access."""
+    """Return a string member of an NVML structure. Newer bindings decode it on access."""
     try:
         raw = getattr(structure, name)
     except UnicodeDecodeError as error:
@@ -55,7 +55,7 @@ def text_of(structure: Any, name: str) -> str:
 
 
 class NvmlDevice:
-    """A GPU, accessed through a connected library. Methods raise Absent if an NVML call fails."""
+    """A GPU of a connected NVML library. Methods raise Absent if an NVML call fails."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
@@ -65,15 +65,15 @@ class NvmlDevice:
         self.identity = self._identity(index)
         self.labels = (str(index), self.identity.uuid)
         self.releases: set[Callable[[], None]] = set()
-        """Functions that are called when the device closes."""
+        """Functions to call when the device is closed."""
         self._links: tuple[int, ...] | None = None
 
     def get(self, call: str, *args: Any, **options: Any) -> Any:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any, part: str = "") -> float:
-        """Return the return value or its `part`: an index, the name of a structure's member, or
-        `len` for the length of a list."""
+        """Call a getter and return its value, or a `part` of it: an index, the name of a
+        structure's member, or `len` for the length of a list."""
         answer = self.get(call, *args)
         if part == "len":
             answer = len(answer)
@@ -88,8 +88,8 @@ class NvmlDevice:
             raise self._in_mig(absent) from absent
 
     def memory(self, handle: Any) -> Any:
-        """Return the memory in bytes of this GPU or one of its MIG devices. Raise Absent if the
-        call fails or the values are impossible."""
+        """Return the memory info (bytes) of this GPU or of one of its MIG devices. Raise Absent if
+        the call fails or the values are impossible."""
         call = "nvmlDeviceGetMemoryInfo"
         try:
             info = self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
@@ -111,8 +111,8 @@ class NvmlDevice:
         )
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
-        """Return the values of field IDs in order, with Absent in place of each missing value.
-        Raise Absent only if all further calls would fail because the GPU or driver is gone."""
+        """Return the values of the given field IDs in the same order, with Absent in place of each
+        missing value. Raise Absent only if the GPU or driver is gone, as all calls would fail."""
         driver = self.nvml.driver
         known = [q for q in questions if driver >= SINCE.get(q[0], ())]
         values = dict(zip(known, self._answers(known), strict=True))
@@ -151,8 +151,8 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the Absent exception to raise for a failed call. In MIG mode, the reason in the
-        exception is MIG if the call is not supported or not permitted."""
+        """Return the exception to raise for a failed call. In MIG mode, its reason is MIG if the
+        call is not supported or not permitted."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent
@@ -163,9 +163,9 @@ class NvmlDevice:
         return checked(self.get("NvLinkState", link), LINK_STATES, "nvmlDeviceGetNvLinkState")
 
     def links(self) -> tuple[int, ...]:
-        """Return the NVLinks of this GPU that report a state, whether they are up or down. The
-        result is cached until `ask_again` is called. Raise Absent if the GPU has no links, or if no
-        link reports its state because of temporary errors."""
+        """Return the numbers of the NVLinks that report a state, whether they are up or down. The
+        result is cached until `ask_again` is called. Raise Absent if the GPU has no links, or if
+        temporary errors prevent all links from reporting a state."""
         if self._links is None:
             found, passing = [], None
             for link in range(MOST_LINKS):
@@ -191,7 +191,7 @@ class NvmlDevice:
             self.releases.pop()()
 
     def mig_switched(self) -> bool:
-        """Return whether MIG mode has been enabled or disabled since the last query."""
+        """Return whether MIG mode has been enabled or disabled since this object was created."""
         return self.mig != self._mig_mode()
 
     def _mig_mode(self) -> bool:

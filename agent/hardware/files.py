@@ -1,4 +1,4 @@
-"""Files below a configurable root: /proc and /sys of this machine, a fixture, or a recording."""
+"""Reads files below a configurable root: those of this machine, of a test, or of a recording."""
 
 import os
 import resource
@@ -20,15 +20,15 @@ READ_BYTES = 65_536  # Bytes per read call for longer files
 
 
 class FileTree(Protocol):
-    """Interface to the file system that sources read. Paths are absolute, as on a real machine. All
-    methods raise OSError if a path cannot be read."""
+    """The interface through which sources read the file system. Paths are absolute, as on a real
+    machine. All methods raise OSError if a path cannot be read."""
 
     def read(self, path: str) -> str:
         """Return the contents of a file."""
 
     def reread(self, path: str) -> str:
-        """Return the contents of a /proc file that is read every second. The file may be kept open
-        as long as it exists."""
+        """Return the contents of a /proc file that is read every second. It may be kept open as
+        long as it exists."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
@@ -108,7 +108,7 @@ def text_or_nothing(files: FileTree, path: str) -> str:
 
 
 def read_int(files: FileTree, path: str) -> int:
-    """Return the integer in a file. Raise Absent if there is no readable 64-bit integer."""
+    """Return the integer in a file. Raise Absent if the file does not contain a 64-bit integer."""
     text = read_text(files, path)
     try:
         value = int(text, 0)
@@ -120,14 +120,14 @@ def read_int(files: FileTree, path: str) -> int:
 
 
 def whole(text: str, digits: int = 20) -> int | None:
-    """Return the number in a string that consists of at most `digits` decimal digits, or None for
-    any other string. The check is necessary because Python refuses to parse thousands of digits and
-    accepts superscript digits."""
+    """Return the number in a text of at most `digits` decimal digits, or None for any other text.
+    The check is necessary because Python refuses to parse thousands of digits, and accepts digits
+    that are not ASCII."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 
 
 def names_in(files: FileTree, path: str) -> list[str]:
-    """Return the names in a directory, or nothing if the directory cannot be read."""
+    """Return the names in a directory, or an empty list if the directory cannot be read."""
     try:
         return files.names(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""GPU Performance Monitoring (GPM), for Hopper and newer: means between two samples."""
+"""GPU Performance Monitoring (GPM) of Hopper and newer GPUs: mean activity between two samples."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,25 +20,25 @@ sample takes 0.12 to 0.3 ms of CPU time, and the means of twelve IDs take 1.3 to
 WINDOW = 0.1  # Interval (s) at which counters are refreshed
 
 SAME_TICK = 0.5
-"""Seconds for which all sources share a measurement of a GPU. It is shorter than a tick."""
+"""A measurement is shared by all sources for this many seconds, which is less than a tick."""
 
 PCIE_UNIT = 1_054_800.0
-"""Bytes of wire traffic per unit of GPM's PCIe metrics, which NVML documents as MiB. The byte
-counters of two H100s give 1.0547e6 and 1.0548e6. With this unit, copies to the GPU measure 1.078
-times their payload, and copies from the GPU 1.094 times (20 and 24 bytes of overhead per 256
-bytes).
+"""Bytes of wire traffic in one unit of GPM's PCIe metrics, which NVML documents as MiB. According
+to the byte counters of two H100s, it is 1.0547e6 and 1.0548e6. With this unit, the traffic of
+copies to the GPU is 1.078 times their payload, and that of copies from the GPU 1.094 times (20 and
+24 bytes of overhead per 256 bytes).
 """
 
 NVLINK_UNIT = 1_024_000.0
-"""Bytes per unit of GPM's NVLink metrics, which are also documented as MiB (measured on H200
+"""Bytes in one unit of GPM's NVLink metrics, which is also documented as MiB (measured on H200
 GPUs)."""
 
 
 class GpmId(IntEnum):
     """Metric IDs of `nvmlGpmMetricsGet`.
 
-    IDs 100 to 103 (C2C traffic) are omitted. Their documented unit is MiB, but the PCIe and NVLink
-    metrics turned out to have other units, and no Grace system was available for measurements.
+    IDs 100 to 103 (C2C traffic) are omitted, because their unit is unknown: MiB is documented, but
+    is wrong for PCIe and NVLink metrics, and no Grace system was available for measurements.
     """
 
     GRAPHICS = 1  # %
@@ -60,40 +60,40 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""Metrics that are integrated over time, with their valid ranges. Values outside the range are
-driver errors."""
+"""Metrics that are integrated over time, and their valid ranges. A value outside its range is a
+driver error."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 
 
 IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
-"""Metrics measured in a window. Each metric takes 0.1 ms of CPU time."""
+"""Metrics that are measured in 100 ms windows. Each metric takes 0.1 ms of CPU time."""
 
 
 class Measurement(NamedTuple):
-    """GPM means over the `seconds` seconds before time `at` (monotonic). The caller checks each
-    value against the range of its metric. Metrics that GPM did not report are missing."""
+    """GPM means over the `seconds` before time `at` (monotonic). Metrics that GPM did not report
+    are missing. The caller checks each value against the range of its metric."""
 
     at: float
     seconds: float
     values: dict[GpmId, float]
 
     def value(self, metric: GpmId) -> float:
-        """Return a mean in the unit that GPM uses. Raise Absent if GPM reported no valid value."""
+        """Return a mean in GPM's unit. Raise Absent if GPM did not report a valid value."""
         try:
             return self.values[metric]
         except KeyError:
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
 
     def share(self, metric: GpmId) -> float:
-        """Return a percentage as a fraction of 1. Raise Absent as `value` does."""
+        """Return a percentage as a fraction (0-1). Raise Absent as `value` does."""
         return self.value(metric) / 100
 
 
 class Gpm:
-    """GPM of a GPU or MIG GPU instance, with two samples that are used in turn, and a third sample
-    for the end of a window. Methods raise Absent if a GPM call fails."""
+    """Reads GPM of a GPU or MIG GPU instance. It uses two samples in turn, and a third for the end
+    of a window. Methods raise Absent if a GPM call fails."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -103,7 +103,7 @@ class Gpm:
         if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
         self._questions: dict[tuple[GpmId, ...], Any] = {}
-        """Requests, reused because filling in a request takes as long as the call."""
+        """Requests. They are reused, because filling in a request takes as long as the call."""
         library = device.nvml.library
         for metrics in (tuple(GpmId), IN_WINDOW):
             question = self._questions[metrics] = library.c_nvmlGpmMetricsGet_t()
@@ -137,8 +137,8 @@ class Gpm:
                 self._device.nvml.call("nvmlGpmSampleFree", self._samples.pop())
 
     def measurement(self) -> Measurement | None:
-        """Return the measurement of this tick. It covers the time since the last measurement, and
-        all sources share it. Return None if too little time has passed. Raise Absent if the
+        """Return the measurement of this tick, which all sources share. It covers the time since
+        the previous measurement. Return None if too little time has passed. Raise Absent if the
         measurement failed."""
         now = self._now()
         if now - self._tried < SAME_TICK:
@@ -171,13 +171,13 @@ class Gpm:
 
     @property
     def links_carry(self) -> bool:
-        """Whether NVLink carries at least 1 MB/s. Such traffic indicates a job on several GPUs."""
+        """Whether NVLink carries at least 1 MB/s, as with a job on several GPUs."""
         values = self.latest.values if self.latest is not None else {}
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Return the graphics, SM, and DRAM activity (0-1) since the latest measurement, with NaN
-        for unknown values. Return None if too little time has passed. Raise Absent if GPM fails."""
+        """Return the graphics, SM, and DRAM activity (0-1) since the latest measurement, or NaN if
+        a value is unknown. Return None if too little time has passed. Raise Absent if GPM fails."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

@@ -1,4 +1,4 @@
-"""Interface to the host: psutil for disks, NICs, and CPU times, files for other data, logins."""
+"""The interface to the host: psutil functions, files, user names, kernel log, and schedulers."""
 
 import pwd
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ FIRST_NAME_SECONDS = 0.05  # Timeout for the first query of a user name, enough 
 
 
 class Logins:
-    """Cache of user names. Each user is queried once, on a separate thread."""
+    """A cache of user names. Each name is queried once, on a separate thread."""
 
     def __init__(
         self, find: Callable[[int], str] = lambda uid: encodable(pwd.getpwuid(uid).pw_name)
@@ -28,7 +28,7 @@ class Logins:
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        """Return the name of a user, or the user ID as long as the name is unknown."""
+        """Return the name of a user, or the user ID while the name is unknown."""
         if uid in self._names:
             return self._names[uid]
         if uid not in self._asked:
@@ -41,23 +41,23 @@ class Logins:
 
 
 class Psutil(Protocol):
-    """The psutil functions that the agent uses, also available for simulated and recorded hosts."""
+    """The psutil functions that the agent uses. Simulated and recorded hosts have them, too."""
 
     def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return counters since boot by device, including read_bytes, write_bytes, and busy_time
-        (ms)."""
+        """Return the counters of each disk since boot, including read_bytes, write_bytes, and
+        busy_time (ms)."""
 
     def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return counters since boot by NIC, including bytes_sent and bytes_recv."""
+        """Return the counters of each NIC since boot, including bytes_sent and bytes_recv."""
 
     def cpu_times(self) -> Any:
-        """Return user, nice, system, idle, iowait, irq, softirq, and steal seconds since boot."""
+        """Return the CPU seconds since boot (user, nice, system, idle, iowait, and so on)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: its `files`, `psutil` for its counters, `login` to convert a user ID to a user name
-    or another string, its kernel log, and the schedulers that assign its GPUs to jobs."""
+    """A host: its files, its psutil functions, `login`, which returns the name of a user ID, its
+    kernel log, and the schedulers that assign its GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
@@ -67,8 +67,8 @@ class Host:
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
-    """Return the real host. `history` is the number of seconds of past kernel log messages to read
-    first. `kept` is a file with the position in the log that the previous agent reached."""
+    """Return the real host. `history` is the number of seconds of past kernel log messages to read.
+    `kept` is a file with the position in the log that the previous agent reached."""
     import psutil
 
     return Host(

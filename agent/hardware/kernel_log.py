@@ -1,5 +1,5 @@
-"""The kernel log (/dev/kmsg, passed by systemd or opened by the agent) and the messages of NVIDIA
-drivers in the log: XID errors, NVSwitch errors, and lost GPUs.
+"""Reads the kernel log (/dev/kmsg), and parses the messages of NVIDIA drivers in it: XID errors,
+NVSwitch errors, and lost GPUs.
 
 The format depends on the driver: `Xid (0000:3b:00): 48, ...` before R440, then `Xid
 (PCI:0000:3b:00): 31, pid=1234, Ch ...`, and since R510 `pid=1234, name=python, Ch ...` or
@@ -22,10 +22,10 @@ DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
 RECORD = 8192  # Bytes; the kernel refuses to copy a record into a shorter buffer
 MOST_LINES = 10_000
-"""Maximum number of records per read. Most kernels keep fewer. A flood takes several reads."""
+"""Maximum number of records per read. Most kernels keep fewer. More take several reads."""
 
 KERNEL = 0
-"""Facility of kernel messages. Messages that programs write to the log have other facilities."""
+"""Syslog facility of kernel messages. Messages that programs write to the log have others."""
 
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
@@ -41,7 +41,7 @@ class LogLine(NamedTuple):
 
 
 class KernelLog:
-    """New lines of the kernel log, for a single reader. A recording or a container has no log."""
+    """The interface to new lines of the kernel log. This class has no log, as in a recording."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines added since the last call. Raise Absent if the log cannot be read."""
@@ -64,14 +64,14 @@ def record(raw: bytes) -> LogLine | None:
 
 BOOT_ID, KEEP_EVERY = Path("/proc/sys/kernel/random/boot_id"), 10.0
 ONE_MICROSECOND = 1e-6
-"""Resolution of kernel timestamps (s)."""
+"""Resolution of kernel timestamps in seconds."""
 
 
 class RealKernelLog(KernelLog):
-    """/dev/kmsg of this machine. If it cannot be opened, each call tries again. `history` is the
-    number of seconds of past messages to return first: 0 for the agent, because it counts new
-    events, and more for a command that reads once. The file `kept` stores the position up to which
-    the log of this boot has been read, for the next start of the agent."""
+    """Reads /dev/kmsg of this machine. If it cannot be opened, each call tries again. `history` is
+    the number of seconds of past messages to return first. It is 0 for the agent, which counts new
+    events, and more for a command that reads once. The file `kept` stores the position that the
+    agent has reached in the log of this boot, for its next start."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
@@ -105,7 +105,7 @@ class RealKernelLog(KernelLog):
         return descriptor
 
     def _reached(self) -> float | None:
-        """Return the timestamp of the last line read since boot, or None if it is unknown."""
+        """Return the timestamp of the last line that was read since boot, or None if unknown."""
         try:
             boot, at = self._path.read_text().split() if self._path else ("", "")
             same = boot == BOOT_ID.read_text().strip()
@@ -124,7 +124,7 @@ class RealKernelLog(KernelLog):
 
 
 def _records(descriptor: int) -> Iterator[LogLine | None]:
-    """Yield new records, at most MOST_LINES. The next call continues after them."""
+    """Yield up to MOST_LINES new records. The next call continues after them."""
     for _ in range(MOST_LINES):
         try:
             raw = os.read(descriptor, RECORD)
@@ -140,8 +140,8 @@ def _records(descriptor: int) -> Iterator[LogLine | None]:
 
 
 def _descriptor() -> int:
-    """Return standard input if systemd has connected it to the device before dropping privileges.
-    Otherwise, open the device. This requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
+    """Return a descriptor of the device: standard input, if systemd has connected it to the device.
+    Otherwise, open the device, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(*KMSG)
     try:
         given = os.fstat(sys.stdin.fileno())
@@ -160,7 +160,7 @@ LINE_LETTERS = 1000  # Maximum number of characters parsed per line; driver mess
 
 class KernelXid(NamedTuple):
     """An XID error. `unit`, `fatal`, `first`, and `status` are set only for NVLink 5 errors. `way`
-    is "fallen" for a message about a lost GPU that has no XID."""
+    is "fallen" if the message is about a lost GPU and has no XID."""
 
     pci: str
     code: int
@@ -180,7 +180,7 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the error reported in a line, or None if there is none or it was injected."""
+    """Return the error in a line, or None if there is none or if a test has injected it."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LINE_LETTERS]

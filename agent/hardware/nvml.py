@@ -1,7 +1,7 @@
-"""Interface to NVML: a real, simulated, or recorded library object, and NVML error codes.
+"""The interface to NVML: a real, simulated, or recorded library, and NVML error codes.
 
 The interface consists of the pynvml functions that the agent uses. A simulated or recorded library
-is an object with the same functions, constants, and errors as pynvml.
+has the same functions, constants, and errors as pynvml.
 """
 
 import functools
@@ -22,15 +22,15 @@ from agent.ranges import ANY
 T = TypeVar("T")
 
 REASON_OF_CODE = {int(code): Reason(name) for code, name in beside(__file__).items()}
-"""Reason for each NVML return code. The reason for all other codes is `failed`."""
+"""The reason for each NVML return code. For all other codes, it is `failed`."""
 
 
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # "no value" if the call succeeds
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
-    """Return the result of `ask`, or `otherwise` if the NVML call fails. Raise Absent only if all
-    further calls would also fail."""
+    """Return the result of `ask`, or `otherwise` if its NVML call fails. Raise Absent only if the
+    GPU or driver is gone, so that all calls would fail."""
     try:
         return ask()
     except Absent as absent:
@@ -47,7 +47,7 @@ def number(value: object, what: str) -> float:
 
 
 MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
-"""Errors that Python raises for a return value without the structure that NVML declares."""
+"""Exceptions in Python if a return value does not have the structure that NVML declares."""
 
 
 def misshapen(what: str, error: Exception) -> Absent:
@@ -56,7 +56,7 @@ def misshapen(what: str, error: Exception) -> Absent:
 
 
 class Nvml:
-    """The NVML library. Calls use pynvml's function names and raise Absent for errors."""
+    """An NVML library. Functions are called by their pynvml names. An error raises Absent."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -82,7 +82,7 @@ class Nvml:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
 
     def text(self, name: str, *args: Any) -> str:
-        """Return an identifying string, or an empty string if it is absent or cannot be decoded."""
+        """Return a string such as a name, or an empty string if it is absent or invalid."""
         try:
             return str(self.call(name, *args))
         except Absent as absent:
@@ -93,8 +93,8 @@ class Nvml:
             return ""
 
     def connect(self) -> None:
-        """Initialize NVML and read its versions. If a call fails, raise Absent(crashed) after a
-        crash, and otherwise Absent(no_driver)."""
+        """Initialize NVML and read its versions. If a call fails, raise Absent(no_driver), or
+        Absent(crashed) if a trial of the call has crashed."""
         try:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
@@ -127,20 +127,20 @@ sys.stdout.write("survived")
 sys.stdout.flush()
 sys.stdin.read()
 """
-"""Program of the child process, which exits when its standard input closes, after the agent has
-initialized NVML or exited. Without persistence mode, the driver shuts down GPUs without clients."""
+"""Program of the child process. It exits when its standard input closes: after the agent has
+initialized NVML, because without persistence mode, the driver shuts down GPUs without clients."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 """Seconds before the first retry after a crash of the library, and their maximum after doubling."""
 
 
 class TriedInit:
-    """`nvmlInit`, tried in a child process until a child survives the call, because a crash in the
-    library would terminate the agent and all monitoring of the host.
+    """`nvmlInit` with trials in child processes, until one of them survives the call. Without a
+    trial, a crash in the library would terminate the agent and all monitoring of the host.
 
-    A trial takes 15 ms of CPU time once per process, in addition to `nvmlInit` itself. A marker
-    file would avoid this, but it would require a writable directory and a first crash of the agent,
-    and `check` and `once` would crash too.
+    A trial takes 15 ms of CPU time once per process, in addition to `nvmlInit` itself. The agent
+    could instead store that a call has crashed it, but this would require a writable directory and
+    a first crash of the agent, and `check` and `once` would crash too.
     """
 
     def __init__(self, init: Any) -> None:
@@ -151,7 +151,7 @@ class TriedInit:
         self._pause = FIRST_PAUSE
 
     def __call__(self) -> None:
-        """Initialize NVML. Raise Absent(crashed) if the initialization crashed a child process."""
+        """Initialize NVML. Raise Absent(crashed) if the call crashed a child process."""
         if self._survived:
             self._init()
             return
@@ -183,10 +183,10 @@ class TriedInit:
 
 @functools.cache
 def real_library() -> Any:
-    """Return pynvml (package nvidia-ml-py) with an `nvmlInit` that a child process tries first.
+    """Return pynvml (package nvidia-ml-py), with `nvmlInit` replaced by TriedInit.
 
-    The agent must be restarted after a driver update: the C library of the previous version remains
-    mapped, and NVML rejects the version mismatch.
+    The agent must restart after a driver update, because the C library of the previous version
+    remains mapped, and NVML rejects calls with a version mismatch.
     """
     import pynvml
 

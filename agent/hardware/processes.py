@@ -1,4 +1,4 @@
-"""Processes of the host, read from /proc. A process may exit between any two reads.
+"""Reads data about processes from /proc. A process may exit between any two reads.
 
 The kernel holds the memory lock of a process while it reads `cmdline` and `environ` (and `maps` and
 `smaps`). A page fault that waits for a disk or a file server also holds the lock, so reading these
@@ -15,7 +15,7 @@ from agent.bounds import MOST_ASKED
 from agent.hardware.files import FileTree, text_or_nothing, whole
 
 TICKS_PER_SECOND = 100
-"""Clock ticks per second (USER_HZ). /proc gives CPU times and start times in clock ticks. USER_HZ
+"""Clock ticks per second (USER_HZ). CPU times and start times in /proc are in clock ticks. USER_HZ
 is 100 on every machine that the NVIDIA driver supports."""
 
 FAULT = 2.3e-6
@@ -23,35 +23,35 @@ FAULT = 2.3e-6
 2.1 to 2.3 us on H100 systems, for copies from the GPU."""
 
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
-"""Name prefixes of PyTorch's backward-pass threads, which launch kernels like the main thread does,
-and of XLA's dispatch threads. XLA threads sleep until their GPU has finished; others spin."""
+"""Name prefixes of PyTorch's backward-pass threads, which launch kernels as the main thread does,
+and of XLA's dispatch threads. XLA threads sleep until their GPU has finished; the others spin."""
 
 PINNED = 64 * 2**20
-"""Minimum shared memory (bytes) of a process with pinned memory. A CUDA process has 8 to 20 MiB,
-and `cudaHostAlloc` adds the pinned memory (PyTorch 2.11, driver 580). Batches shared by data
-loaders also count while the process copies the batches (21 MiB)."""
+"""A process with at least this much shared memory (bytes) has pinned memory. A CUDA process has 8
+to 20 MiB of shared memory, and `cudaHostAlloc` adds to it (PyTorch 2.11, driver 580). Batches that
+data loaders share also count while the process copies them (21 MiB)."""
 
 LOCK_ASKED_EACH = 0.005
-"""Seconds after which a CPython thread that waits for the global interpreter lock (GIL) wakes up to
-request the lock again (`sys.getswitchinterval`). A main thread that does so most of the time waits
-for a thread that is not an engine. The main thread of a server either sleeps or wakes up more often
-(1,558 times per second to serve its clients)."""
+"""A CPython thread that waits for the global interpreter lock (GIL) wakes up after this many
+seconds to request the lock again (`sys.getswitchinterval`). If a main thread does so most of the
+time, the thread that runs is not an engine. The main thread of a server either sleeps or wakes up
+more often (1,558 times per second to serve its clients)."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
-"""Errors raised for a process that does not exist or has exited."""
+"""Exceptions that a read raises if a process does not exist or has exited."""
 
 LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
-"""Age in seconds up to which every read checks all threads of a process for children, and interval
-in seconds at which threads without children are checked later. Only a few threads fork, and a
-process may have hundreds of threads."""
+"""Until a process has been known for YOUNG seconds, every read checks all its threads for children.
+After that, threads without children are checked every LOOK_EVERY seconds: only a few threads fork,
+and a process may have hundreds of threads."""
 
 
 class Stat(NamedTuple):
-    """Current state of a process. `seconds` is the CPU time of all its threads, `system` is the
-    part of this time spent in the kernel, `fresh` is the part of `system` for page faults without
-    I/O, `ended` is the CPU time of descendants that have exited and been waited for, and `started`
-    is the start time in seconds since boot."""
+    """State of a process or thread. `seconds` is its CPU time, `system` is the part of this time
+    spent in the kernel, `fresh` is the part of `system` for page faults without I/O, `ended` is the
+    CPU time of descendants that have exited and been waited for, and `started` is the start time in
+    seconds since boot."""
 
     pid: int
     name: str
@@ -86,27 +86,27 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """Return the entries of /proc/PID/status by key, or nothing if the file cannot be read."""
+    """Return the entries of /proc/PID/status by key. If it cannot be read, there are none."""
     lines = text_or_nothing(files, f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def pins(files: FileTree, pid: int) -> bool:
-    """Return whether a GPU process has pinned memory, or False if its status cannot be read."""
+    """Return whether a GPU process has pinned memory. Return False if this is unknown."""
     text = text_or_nothing(files, f"/proc/{pid}/status")
     words = text.partition("RssShmem:")[2].split(maxsplit=1)
     return bool(words) and 1024 * (whole(words[0]) or 0) >= PINNED
 
 
 def uid(found: dict[str, str]) -> int | None:
-    """Return the real user ID in a process status, or None if there is none."""
+    """Return the real user ID in the result of `status`, or None if it is missing."""
     first = found.get("Uid", "").split()[:1]
     return whole(first[0]) if first else None
 
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
-    """Return whether a process has the given name and belongs to root. The kernel truncates names
-    to 15 characters. The name alone proves nothing, because any user can choose it."""
+    """Return whether a process has the given name, which the kernel truncates to 15 characters, and
+    runs as root. The name alone proves nothing, because any user can choose it."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 
@@ -121,13 +121,13 @@ def user_namespace(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """Return the arguments in /proc/PID/cmdline, or none if it cannot be read. May block."""
+    """Return the command line of a process, or no words if it cannot be read. May block."""
     return tuple(text_or_nothing(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
-    """Return only the variables in `names` from /proc/PID/environ. The result is empty if the file
-    cannot be read, as for another user's process without CAP_SYS_PTRACE. May block."""
+    """Return the environment variables in `names` of a process. The result is empty if they cannot
+    be read, as for another user's process without CAP_SYS_PTRACE. May block."""
     entries = text_or_nothing(files, f"/proc/{pid}/environ").split("\0")
     pairs = (entry.partition("=") for entry in entries)
     return {name: value for name, _, value in pairs if name in names}
@@ -135,8 +135,8 @@ def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
 
 def bytes_moved(files: FileTree, pid: int) -> int | None:
     """Return the number of bytes that a process has read from and written to files and devices,
-    from /proc/PID/io. Return None if the file cannot be read, for example for another user's
-    process."""
+    according to /proc/PID/io. Return None if the file cannot be read, for example because the
+    process belongs to another user."""
     words = text_or_nothing(files, f"/proc/{pid}/io").split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     counts = [whole(found.get(name, "")) for name in ("rchar:", "wchar:")]
@@ -147,7 +147,7 @@ def bytes_moved(files: FileTree, pid: int) -> int | None:
 
 
 def uptime(files: FileTree) -> float | None:
-    """Return the number of seconds since boot, or None if /proc does not report them."""
+    """Return the number of seconds since boot, or None if it is unknown."""
     try:
         seconds = float(text_or_nothing(files, "/proc/uptime").split()[0])
     except (ValueError, IndexError):
@@ -160,7 +160,7 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class _Forks(NamedTuple):
-    """Threads of a process that have had children. Threads in `rest` are not checked yet."""
+    """The threads of a process that have had children. Those in `rest` are still to be checked."""
 
     met: float
     seen: float  # time at which all threads were last listed
@@ -169,18 +169,18 @@ class _Forks(NamedTuple):
 
 
 class Descent:
-    """Finds the descendants of processes, using the kernel's lists of children."""
+    """Finds the descendants of processes in the kernel's lists of children."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._forks: dict[int, _Forks] = {}
         self._swept = 0.0
         self.unlisted: set[int] = set()
-        """Processes whose children the last search could not list because the process exited, /proc
-        hides the process, or the kernel lacks CONFIG_PROC_CHILDREN."""
+        """PIDs whose children the last search could not list, because the process exited, /proc
+        hides it, or the kernel lacks CONFIG_PROC_CHILDREN."""
 
     def below(self, pids: Iterable[int], foreign: Set[int], most: int, now: float) -> list[int]:
-        """Return at most `most` descendants of `pids`, nearest first, excluding `foreign` processes
+        """Return up to `most` descendants of `pids`, nearest first. Omit the processes in `foreign`
         and their descendants. `now` is in seconds."""
         if now - self._swept >= 2 * LOOK_EVERY:
             lately = ((p, one) for p, one in self._forks.items() if one.seen >= self._swept)
@@ -202,8 +202,8 @@ class Descent:
         return list(found)
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
-        """Yield children, based on the lists of the threads that forked them. Threads without
-        children are checked at intervals. With `first`, the main thread is always checked."""
+        """Yield the children in the lists of the threads that have forked before. Other threads are
+        checked at intervals. If `first` is true, the main thread is always checked."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

@@ -1,5 +1,5 @@
-"""Clients of schedulers that assign GPUs to jobs: Slurm commands and the kubelet socket. Calls may
-take seconds or hang, so they must run on a separate thread."""
+"""Queries the schedulers that assign GPUs to jobs, through Slurm commands and the kubelet socket.
+Calls may take seconds or hang, so they must run on a separate thread."""
 
 import json
 import os
@@ -29,8 +29,8 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class SlurmJob(NamedTuple):
-    """A job of Slurm, without the names that its owner chooses. `gres` contains lists of nodes and
-    the job's resources on each of these nodes. It is None if Slurm does not describe the job."""
+    """A Slurm job, without the names that its owner chooses. `gres` contains node lists, each with
+    the job's resources on each of its nodes, or is None if Slurm does not describe the job."""
 
     job_id: str
     user: str = ""
@@ -41,13 +41,13 @@ class SlurmJob(NamedTuple):
 
 
 class Schedulers:
-    """Clients of schedulers. All methods raise OSError if there is no response, as on recorded
-    machines. `slow` is true if calls may take seconds."""
+    """The interface to schedulers. All methods raise OSError if there is no response. This class
+    never has a response, as on a recorded machine. `slow` is true if calls may take seconds."""
 
     slow = False
 
     def slurm(self, host: str) -> list[SlurmJob]:
-        """Return the jobs on this host."""
+        """Return the Slurm jobs on a host."""
         raise FileNotFoundError(f"no Slurm on {host}")
 
     def kubelet(self, path: str) -> bytes:
@@ -56,7 +56,7 @@ class Schedulers:
 
 
 class RealSchedulers(Schedulers):
-    """The `squeue` and `scontrol` commands, and the kubelet socket. Each job is queried only once,
+    """Runs `squeue` and `scontrol`, and queries the kubelet socket. Each job is queried only once,
     because its resources do not change while it runs."""
 
     slow = True
@@ -90,8 +90,8 @@ class RealSchedulers(Schedulers):
 
 
 def _of_json(job: str) -> SlurmJob | None:
-    """Return a job from scontrol's JSON output (Slurm 23.02 and later), or None if the output does
-    not contain the job."""
+    """Return a job from the JSON output of scontrol (Slurm 23.02 and later), or None if the output
+    does not contain the job."""
     try:
         answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))
@@ -109,10 +109,10 @@ def _of_json(job: str) -> SlurmJob | None:
 
 
 def _of_text(job: str, shown: str, *people: str) -> SlurmJob | None:
-    """Return a job from the text output of an older scontrol. The output contains strings that
-    users choose: job name, paths, and comments. Therefore user, account, and partition (`people`)
-    are taken from columns of squeue, and GPUs from the text between the job name, as reported by
-    squeue, and the command. Return None if that text is ambiguous."""
+    """Return a job from the text output of an older scontrol. The output contains texts that users
+    choose: job name, paths, and comments. Therefore `people` (user, account, and partition) come
+    from the output of squeue, and GPUs are parsed only in the text between the job name that squeue
+    reports and the command. Return None if that text is ambiguous."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
     text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
@@ -177,7 +177,7 @@ def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 
 def _request() -> bytes:
-    """Return the request: an HTTP POST, a window for the longest response, and an empty message."""
+    """Return a gRPC request: an HTTP POST, flow-control settings, and an empty message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
         headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # without indexing
@@ -192,7 +192,7 @@ def _request() -> bytes:
 
 
 def _message(connection: socket.socket) -> bytes:
-    """Return the only message in the response. Raise OSError if the response is empty."""
+    """Return the single message in the response. Raise OSError if there is none."""
     content = bytearray()
     with connection.makefile("rb") as incoming:
         while True:
@@ -217,10 +217,10 @@ def _message(connection: socket.socket) -> bytes:
 
 
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
-    """Yield the namespace, pod name, and container name of each container, and the (resource, ID)
-    pairs of its devices (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). For a device of a
-    dynamic resource allocation, the resource is the driver name. Raise ValueError if the response
-    is malformed."""
+    """Yield the namespace, pod, and name of each container, and the (resource, ID) pairs of its
+    devices (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). For a device of a dynamic resource
+    allocation, the resource is the name of the driver. Raise ValueError if the response is
+    malformed."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
@@ -236,7 +236,7 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
 
 
 GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
-"""Drivers of resource claims that allocate GPUs, or that are only known to be from NVIDIA."""
+"""Pattern for drivers of resource claims that allocate GPUs, and for other drivers of NVIDIA."""
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:
@@ -244,12 +244,12 @@ def _text(fields: dict[int, list[bytes]], number: int) -> str:
 
 
 def decoded(text: bytes) -> str:
-    """Decode the output of another program. The output may contain invalid UTF-8."""
+    """Decode the output of another program, which may contain invalid UTF-8."""
     return text.decode(errors="replace")
 
 
 def _fields(message: bytes) -> dict[int, list[bytes]]:
-    """Return the length-delimited fields of a protocol buffer, by field number."""
+    """Return the length-delimited fields of a protocol buffer message, by field number."""
     found: dict[int, list[bytes]] = {}
     at = 0
     while at < len(message):

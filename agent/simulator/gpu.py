@@ -191,8 +191,8 @@ class SimulatedGpu:
 
     @property
     def counts_nvlink(self) -> bool:
-        """Whether the GPU counts NVLink payload. With drivers later than 460, only GPUs with a GPU
-        System Processor (GSP) do."""
+        """Whether the GPU counts NVLink payload. From driver 465 on, only GPUs with a GPU System
+        Processor (GSP) do."""
         newest = self.model.architecture >= Architecture.AMPERE
         return self.model.links is not None and (newest or self.driver.numbers < (465,))
 
@@ -291,7 +291,7 @@ class SimulatedGpu:
 
     @property
     def pcie_generation(self) -> int:
-        """The current PCIe generation. It drops to 1 on idle GPUs older than Hopper."""
+        """The current PCIe generation. It is 1 on an idle GPU older than Hopper."""
         full = self.awake or self.model.architecture >= Architecture.HOPPER
         return self.model.pcie_generation if full else 1
 

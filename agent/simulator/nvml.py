@@ -90,8 +90,8 @@ class SimulatedNvml:
         self.machine.driver.users -= 1
 
     def enter(self, function: str, index: int | None = None, since: driver.Driver = ()) -> None:
-        """Check all conditions that do not depend on the GPU model, and raise an NVML error if one
-        is not met."""
+        """Check the conditions of a call that do not depend on the GPU model. If one is not met,
+        raise an NVML error."""
         self.machine.advance()
         if self.machine.driver.numbers < since:
             refuse(driver.FUNCTION_NOT_FOUND)
@@ -140,8 +140,8 @@ class SimulatedNvml:
         return [*super().__dir__(), *driver.CALLS]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a simulated function, or a constant, structure, or error of pynvml. Other pynvml
-        functions would call a real driver, so they are not available."""
+        """Return a simulated function, or a constant, structure, or error of pynvml. Other
+        functions of pynvml are not available, because they would call a real driver."""
         if name in driver.CALLS:
             return partial(self._ask, name)
         found = getattr(pynvml, name, None)
