@@ -89,7 +89,6 @@ class SampleStore:
     )  # by metric name
     _reporters: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # by metric name
     _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by metric name
-    _means: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # this tick
     _rates: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # this tick
 
     @classmethod
@@ -104,7 +103,6 @@ class SampleStore:
     def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
         """Store the readings since the last tick, and drop the reads in `forgotten`."""
         self.now, self.turn = now, self.turn + 1
-        self._means.clear()
         self._rates.clear()
         self._fresh_series.clear()
         for key in forgotten:
@@ -236,34 +234,23 @@ class SampleStore:
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
         """Return the values in the last `seconds` seconds, latest first. If all values are older,
         return only the latest."""
-        found = self._find(metric, labels)
         values: list[float] = []
-        for kept in reversed(found[0]) if found else ():
-            if values and kept.at <= self.now - seconds:
-                break
-            value = kept.value((metric.name, labels))
-            if value is not None:
-                values.append(value)
-        return values
-
-    def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return a gauge's mean over the last `seconds` seconds, or None if the gauge is absent."""
-        known = (metric.name, labels, seconds)
-        if known in self._means:
-            return self._means[known]
-        found, total, number = self._find(metric, labels), 0.0, 0
-        if found is not None:
+        if (found := self._find(metric, labels)) is not None:
             read, place = found
-            shape, earliest = read[-1].shape, self.now - seconds
+            shape = read[-1].shape
             for kept in reversed(read):
-                if number and kept.at <= earliest:
+                if values and kept.at <= self.now - seconds:
                     break
                 same = kept.shape is shape
                 value = kept.values[place] if same else kept.value((metric.name, labels))
                 if value is not None:
-                    total, number = total + value, number + 1
-        mean = self._means[known] = total / number if number else None
-        return mean
+                    values.append(value)
+        return values
+
+    def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
+        """Return a gauge's mean over the last `seconds` seconds, or None if the gauge is absent."""
+        values = self.recent(metric, *labels, seconds=seconds)
+        return sum(values) / len(values) if values else None
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
         """Return the increase of a counter per second over the last `seconds` seconds, or between
