@@ -171,7 +171,7 @@ class DcgmExposition(Exposition):
                 yield head(name, kind, f"{words} Origin: {', '.join(one.metrics)}.")
             for says, value in found:
                 have = {label: says[what] for label, what in labels.items() if says.get(what)}
-                yield line(start(name, have), known.unit[unit].of(value))
+                yield line(start(name, (*have,), (*have.values(),)), known.unit[unit].of(value))
 
     def _rows(self, samples: Samples) -> Iterator[DcgmRow]:
         """Yield a row for each GPU, or for each MIG instance of a partitioned GPU."""

@@ -59,11 +59,12 @@ def head(name: str, kind: str, words: str, *, openmetrics: bool = False) -> str:
     return f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n"
 
 
-def start(name: str, labels: Mapping[str, str]) -> str:
-    if not labels:
-        return f"{name} "
-    pairs = (f'{key}="{encodable(labels[key]).translate(ESCAPES)}"' for key in sorted(labels))
-    return f"{name}{{{','.join(pairs)}}} "
+@lru_cache(maxsize=16_384)
+def start(name: str, labels: Labels, values: Labels) -> str:
+    """Return the text of an exposition line before the value."""
+    pairs = sorted(zip(labels, values, strict=True))
+    texts = [f'{key}="{encodable(value).translate(ESCAPES)}"' for key, value in pairs]
+    return f"{name}{{{','.join(texts)}}} " if texts else f"{name} "
 
 
 def line(start: str, value: float) -> str:
@@ -75,25 +76,13 @@ def line(start: str, value: float) -> str:
     return f"{start}{f'{whole[0]}.{whole[1:]}{part}'.rstrip('0.')}e+{len(whole) - 1:02}\n"
 
 
-class _WrittenFamily(NamedTuple):
-    """A rendered family: its samples, its text, and the text of each line before the value."""
-
-    samples: list[Sample]
-    text: str
-    starts: dict[Labels, str]
-
-
-NOT_WRITTEN = _WrittenFamily([], "", {})
-
-
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
     """Writes snapshots in one format. The output is the same as that of prometheus_client, but
-    takes a fifth of the time: an unchanged family is not rendered again, and the text before each
-    value is cached by series. If a family cannot be written, only that family is omitted."""
+    takes a third of the time, because the text before each value is cached by series. If a family
+    cannot be written, only that family is omitted."""
 
     openmetrics: bool
-    _written: dict[str, _WrittenFamily] = field(default_factory=dict)
     _failing: set[str] = field(default_factory=set)  # families with a logged failure
 
     def write(self, families: Mapping[str, list[Sample]]) -> str:
@@ -112,20 +101,12 @@ class ExpositionLines:
 
     def _family(self, samples: list[Sample]) -> str:
         metric = samples[0].metric
-        before = self._written.get(metric.name, NOT_WRITTEN)
-        if samples == before.samples:
-            return before.text
         values = {labels: value for _, labels, value in samples if isfinite(value)}
-        starts = {
-            labels: before.starts.get(labels)
-            or start(metric.name, dict(zip(metric.labels, labels, strict=True)))
-            for labels in sorted(values)
-        }
+        if not values:
+            return ""
         top = head(metric.name, metric.kind, metric.help, openmetrics=self.openmetrics)
-        lines = [line(text, values[labels]) for labels, text in starts.items()]
-        text = "".join([top, *lines]) if lines else ""
-        self._written[metric.name] = _WrittenFamily(samples, text, starts)
-        return text
+        starts = ((labels, start(metric.name, metric.labels, labels)) for labels in sorted(values))
+        return top + "".join(line(text, values[labels]) for labels, text in starts)
 
 
 def without_single_links(families: Families) -> dict[str, list[Sample]]:
