@@ -11,21 +11,29 @@ from collections.abc import Mapping
 from msgspec import convert
 
 from agent.catalogue import EXPORTED
-from agent.faults import records
+from agent.faults.declarations import declared
+from agent.faults.promql import Recording
+from agent.faults.records import BUSY_DISK
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.metrics import Declaration, Declarations
-from agent.model import WHAT_LOST, Metric
+from agent.model import WHAT_LOST, Metric, gauge
 from dashboards.board import LOOKS
 
 FOREIGN = Declarations(convert(LOOKS["foreign"], dict[str, Declaration]))
 """Metrics that are not in the catalogue: from Prometheus, and the agent's process metrics."""
 
-RECORDED = [one for one in vars(records).values() if isinstance(one, Metric) and ":" in one.name]
+RECORDED = [
+    gauge(rule.record, "Of recording rules.", "recording rules", tuple(rule.labels))
+    for group in declared(RuleParameters(AlertThresholds())).groups
+    for rule in group.rules
+    if isinstance(rule, Recording) and rule.labels
+]
 METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN.values())}
 
 Definitions = Mapping[str, str]
 GIVEN: Definitions = {
     "LOSING": f'state=~"{WHAT_LOST}"',
-    "BUSY_DISK": f"{records.BUSY_DISK:g}",
+    "BUSY_DISK": f"{BUSY_DISK:g}",
 }
 """Definitions in all dashboards: states that lose time, and the threshold for busy disks."""
 

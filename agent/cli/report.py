@@ -170,7 +170,7 @@ def _nothing(arguments: argparse.Namespace) -> str:
         "" if arguments.by in HARDWARE else ", and let agents name jobs (`info = true` below [job])"
     )
     if arguments.prometheus:
-        asked = f"no {SECONDS_RECORD.name} within {arguments.since}"
+        asked = f"no {SECONDS_RECORD} within {arguments.since}"
         cure = f"load the rules of dgx-report.yaml, which need {REPORT_EVERY} of samples"
         return f"{asked}: {cure}{named}"
     return f"this agent has watched no job yet: wait for one{named}"

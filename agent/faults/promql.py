@@ -89,12 +89,13 @@ def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
 class Recording(NamedTuple):
     """A recording rule. `record` has the form level:metric:operations. If `held` is true, the last
     value of a series is used after failed scrapes. If `here` is set, the agent evaluates `here`
-    instead of `expr`."""
+    instead of `expr`. `labels` are labels of its series, for dashboards."""
 
     record: str
     expr: str
     held: bool = False
     here: str = ""
+    labels: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.record

@@ -1,40 +1,18 @@
-"""Recording rules for events, and recording rules that dashboards and reports use by name."""
+"""Recording rules for events, and the names of those that reports use."""
 
 from collections.abc import Mapping
 
 from agent.catalogue import METRICS
 from agent.faults.promql import NODE, REMEMBERED, Recording
-from agent.limits import paths
-from agent.model import Metric, gauge
 from agent.sources.agent_health import LAST_TICK
 
-OF_JOB = ("job_id", "user", "partition", "account")
-
-
-def recorded(name: str, *labels: str) -> Metric:
-    """Return a metric that represents a recording rule in dashboards, reports, and rules."""
-    return gauge(name, "Of recording rules.", "recording rules", labels)
-
-
-SECONDS_RECORD = recorded(
-    "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m", *OF_JOB, "state", "cause"
-)
-JOULES_RECORD = recorded("instance_job_id:dgx_gpu_energy_joules:increase5m", *OF_JOB)
-TENSOR_RECORD = recorded("instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m", *OF_JOB)
-SHARED_SECONDS_RECORD = recorded(
-    "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m", *OF_JOB, "state", "cause"
-)
-SHARED_JOULES_RECORD = recorded("instance_job_id:dgx_gpu_job_joules:increase5m", *OF_JOB)
-SHARED_TENSOR_RECORD = recorded(
-    "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m", *OF_JOB
-)
+SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"
+JOULES_RECORD = "instance_job_id:dgx_gpu_energy_joules:increase5m"
+TENSOR_RECORD = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
+SHARED_SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m"
+SHARED_JOULES_RECORD = "instance_job_id:dgx_gpu_job_joules:increase5m"
+SHARED_TENSOR_RECORD = "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m"
 """The recording rules for shared GPUs. Those above omit the time of shared GPUs."""
-GPU_LOST = recorded(
-    "gpu_state_cause:dgx_gpu_lost_seconds:increase5m", "gpu", "uuid", "state", "cause"
-)
-NODE_SECONDS = recorded("node_state_cause:dgx_gpu_state_seconds:increase5m", "state", "cause")
-PATH_SECONDS = recorded("path:dgx_bandwidth_saturated_seconds:increase5m", *paths.LIMIT.labels)
-OWN_TIME = recorded("node_job:dgx_gpu_own_time:ratio_rate5m", "job_id", "user", "account")
 
 REPORT_EVERY = "5m"
 """Window and evaluation interval of the recording rules for reports."""

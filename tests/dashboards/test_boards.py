@@ -9,12 +9,9 @@ from itertools import pairwise
 import promql_parser
 import pytest
 
-from agent.config.settings import Settings
-from agent.faults.promql import Recording
 from agent.model import Kind
-from alerts.build import groups
 from dashboards.board import BOARDS, link_to
-from dashboards.promql import METRICS, RECORDED
+from dashboards.promql import METRICS
 from tests.support.boards import (
     Asked,
     Json,
@@ -318,12 +315,6 @@ def limits(asked: Asked) -> list[Json]:
         for override in asked.panel["fieldConfig"]["overrides"]
         if override["matcher"] == {"id": "byFrameRefID", "options": asked.target["refId"]}
     ]
-
-
-def test_records_are_recorded() -> None:
-    rules = [rule for group in groups(Settings()) for rule in group.rules]
-    made = {str(rule) for rule in rules if isinstance(rule, Recording)}
-    assert {metric.name for metric in RECORDED} <= made
 
 
 def test_limits_are_queries_drawn_as_dashed_lines() -> None:

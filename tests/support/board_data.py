@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from agent.faults.records import BUSY_DISK, GPU_LOST, NODE_SECONDS, PATH_SECONDS
+from agent.faults.records import BUSY_DISK
 from tests.support.boards import queries
 from tests.support.machines import simulated
 from tests.support.patience import PATIENCE
@@ -18,6 +18,7 @@ from tests.support.prometheus import free_port
 
 SERIES = re.compile(r"^(\w+)\{(.*)\} (\S+)$", re.MULTILINE)
 STATE, FULL = "dgx_gpu_state_seconds_total", "dgx_bandwidth_saturated_seconds_total"
+PATH = "path:dgx_bandwidth_saturated_seconds:increase5m"
 BUSY, DEVICE = "dgx_disk_busy_seconds_total", re.compile(r'device="[^"]*"')
 LIMIT = "dgx_bandwidth_limit_bytes_per_second"
 LOST = re.compile(r'state="(starved|throttled|held|hung)"')
@@ -47,14 +48,14 @@ class BoardRecords:
             if name == STATE and grown > 0:
                 nodes[OF_ONE_GPU.sub("", labels).rstrip(",")] += grown
             if grown > 0 and name == STATE and LOST.search(labels):
-                yield f"{GPU_LOST}{{{labels}}} {grown!r}"
+                yield f"gpu_state_cause:dgx_gpu_lost_seconds:increase5m{{{labels}}} {grown!r}"
             if grown > 0 and name == FULL:
-                yield f"{PATH_SECONDS}{{{labels}}} {grown!r}"
+                yield f"{PATH}{{{labels}}} {grown!r}"
             known = (name, labels) in self._before  # disks have counted since long before
             if name == BUSY and known and grown >= full and labels not in limited:
-                yield f'{PATH_SECONDS}{{{labels},path="disk",direction="busy"}} {grown!r}'
+                yield f'{PATH}{{{labels},path="disk",direction="busy"}} {grown!r}'
         for labels, grown in nodes.items():
-            yield f"{NODE_SECONDS}{{{labels}}} {grown!r}"
+            yield f"node_state_cause:dgx_gpu_state_seconds:increase5m{{{labels}}} {grown!r}"
         self._before = now
 
 
