@@ -13,7 +13,7 @@ from agent.faults.declarations import declared
 from agent.faults.hiding import inhibitions
 from agent.faults.model import Fault, Group
 from agent.faults.places import PLACES
-from agent.faults.promql import NODE, Recording, held, seconds
+from agent.faults.promql import NODE, held, seconds
 from agent.faults.templates import described
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
 from alerts.receivers import ROUTES, Receivers, missing, ways
@@ -33,12 +33,11 @@ class Dumper(yaml.SafeDumper):
 
 def rule_file(group: Group, parameters: RuleParameters) -> str:
     every, scale = {"interval": parameters.over(group.every)}, parameters.scale
-    rules = [
+    records = (
         {"record": str(rule), "expr": held(rule.expr, scale) if rule.held else rule.expr}
-        if isinstance(rule, Recording)
-        else alert_rule(rule, parameters)
-        for rule in group.rules
-    ]
+        for rule in group.records
+    )
+    rules = [*records, *(alert_rule(fault, parameters) for fault in group.faults)]
     content = {"groups": [{"name": group.name, **every, "rules": rules}]}
     return yaml.dump(content, Dumper=Dumper, sort_keys=False, width=120, allow_unicode=True)
 
@@ -98,14 +97,13 @@ def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
 
 
 def alerts_of(groups: Iterable[Group]) -> list[Fault]:
-    rules = (rule for group in groups for rule in group.rules)
-    return [rule for rule in rules if isinstance(rule, Fault)]
+    return [fault for group in groups for fault in group.faults]
 
 
 def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
     parameters = RuleParameters(settings[AlertThresholds], scale)
-    every = groups(settings, scale)
-    return {f"{group.name}.yaml": rule_file(group, parameters) for group in every if group.rules}
+    used = (group for group in groups(settings, scale) if group.records or group.faults)
+    return {f"{group.name}.yaml": rule_file(group, parameters) for group in used}
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:

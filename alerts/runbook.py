@@ -28,7 +28,7 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     title, rules_of = "", dict[str, list[Fault]]()
     for group in groups:
         title = group.title or title
-        for fault in (rule for rule in group.rules if isinstance(rule, Fault)):
+        for fault in group.faults:
             if fault.alert not in rules_of:  # several groups may have rules for it
                 rules_of[fault.alert] = parts.setdefault(title, {})[fault.alert] = []
             rules_of[fault.alert].append(fault)

@@ -33,7 +33,7 @@ def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
     """Return a text for each alert, by a regular expression for its name and deciding labels."""
     found = {}
     for group in declared(RuleParameters(AlertThresholds())).groups:
-        for fault in (rule for rule in group.rules if isinstance(rule, Fault)):
+        for fault in group.faults:
             labels = {**fault.labels, "severity": str(fault.severity)}
             words = (rf"/{labels[kind]}\b[^;]*" for kind in DECIDING if kind in labels)
             found[f"{fault.alert}{''.join(words)}"] = of(fault)

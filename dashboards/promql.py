@@ -12,7 +12,6 @@ from msgspec import convert
 
 from agent.catalogue import EXPORTED
 from agent.faults.declarations import declared
-from agent.faults.promql import Recording
 from agent.faults.records import BUSY_DISK
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.metrics import Declaration, Declarations
@@ -25,8 +24,8 @@ FOREIGN = Declarations(convert(LOOKS["foreign"], dict[str, Declaration]))
 RECORDED = [
     gauge(rule.record, "Of recording rules.", "recording rules", tuple(rule.labels))
     for group in declared(RuleParameters(AlertThresholds())).groups
-    for rule in group.rules
-    if isinstance(rule, Recording) and rule.labels
+    for rule in group.records
+    if rule.labels
 ]
 METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN.values())}
 

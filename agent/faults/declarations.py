@@ -8,13 +8,13 @@ of another list is replaced with its items. `each` repeats a table or a block of
 """
 
 import re
-from collections import ChainMap
+from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from msgspec import Struct, convert
+from msgspec import convert
 from msgspec.structs import asdict, replace
 
 from agent.diagnosis import advice
@@ -43,20 +43,12 @@ GIVEN = {
 }
 """Names that declarations may use, and whose values other packages define."""
 
+T = TypeVar("T")
 Json = dict[str, Any]
 
 
 class DeclarationError(ValueError):
     """Raised if a declaration uses an undefined name."""
-
-
-class GroupTable(Struct, forbid_unknown_fields=True):
-    """A rule group in `groups.toml`, with the files that contain its rules."""
-
-    name: str
-    files: tuple[str, ...]
-    title: str = ""
-    every: str = "15s"
 
 
 class Declared(NamedTuple):
@@ -78,15 +70,16 @@ def declared(parameters: RuleParameters) -> Declared:
     ]
     records: dict[str, Recording] = {}
     findings: dict[str, Fault] = {}
-    rules: dict[tuple[str, str], list[Fault | Recording]] = {}
+    records_of = defaultdict[tuple[str, str], list[Recording]](list)  # by group and file
+    faults_of = defaultdict[tuple[str, str], list[Fault]](list)
     for name, kind, table in tables:
         if kind != "fault":
-            of_group = rules.setdefault((table.pop("group"), name), [])
+            group = table.pop("group")
             window = parameters.thresholds.event_window
             for one in events(window, **table) if kind == "events" else (Recording(**table),):
                 record = one._replace(expr=scaled(one.expr, scale))
                 if records.setdefault(record.record, record) is record:
-                    of_group.append(record)
+                    records_of[group, name].append(record)
 
     @cache
     def parsed(name: str) -> Condition | None:
@@ -103,18 +96,23 @@ def declared(parameters: RuleParameters) -> Declared:
             if fault.rule:
                 rule = replace(fault.rule, when=scaled(fault.rule.when, scale))
                 fault = replace(fault, when=scaled(fault.when, scale), rule=rule)
-                rules.setdefault((fault.group, name), []).append(fault)
-    groups = (convert(one, GroupTable) for one in index["group"])
-    return Declared(findings, [_group(one, rules) for one in groups])
+                faults_of[fault.group, name].append(fault)
+    groups = convert(index["group"], list[Group])
+    return Declared(findings, [_filled(group, records_of, faults_of) for group in groups])
 
 
-def _group(
-    table: GroupTable, rules: Mapping[tuple[str, str], Sequence[Fault | Recording]]
-) -> Group:
-    """Return a rule group, with its recording rules before its alerting rules."""
-    own = [rule for name in table.files for rule in rules.get((table.name, name), ())]
-    own.sort(key=lambda rule: isinstance(rule, Fault))
-    return Group(table.name, own, table.title, table.every)
+Rules = Mapping[tuple[str, str], Sequence[T]]
+"""Rules by group and file."""
+
+
+def _filled(group: Group, records: Rules[Recording], faults: Rules[Fault]) -> Group:
+    """Return a group with its rules."""
+    own = [(group.name, file) for file in group.files]
+    return replace(
+        group,
+        records=[rule for key in own for rule in records[key]],
+        faults=[rule for key in own for rule in faults[key]],
+    )
 
 
 # Reading

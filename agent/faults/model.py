@@ -207,11 +207,12 @@ def function(name: str) -> Callable[..., Any]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group of rules for the same team."""
+class Group(Struct, frozen=True, forbid_unknown_fields=True):
+    """A rule group in `groups.toml`, with the files in `subjects/` that contain its rules."""
 
     name: str
-    rules: Sequence[Fault | Recording]
+    files: tuple[str, ...]
     title: str = ""  # heading in the runbook
     every: str = "15s"  # evaluation interval
+    records: Sequence[Recording] = ()
+    faults: Sequence[Fault] = ()

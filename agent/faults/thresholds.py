@@ -4,7 +4,6 @@ least four scrapes of 15 s, so that a missed scrape has no effect.
 """
 
 import re
-from dataclasses import replace as replaced
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta, Struct, field, structs
@@ -154,14 +153,9 @@ class AlertPatches(Section, frozen=True):
 
     def applied_to(self, group: Group) -> Group:
         """Return the group with the changes applied, and without rules that the site disabled."""
-        rules = []
-        for rule in group.rules:
-            patch = self.patches.get(rule.alert) if isinstance(rule, Fault) else None
-            if patch is None or not isinstance(rule, Fault):
-                rules.append(rule)
-            elif patch.enabled:
-                rules.append(patch.applied_to(rule))
-        return replaced(group, rules=rules)
+        patched = [(one, self.patches.get(one.alert, AlertPatch())) for one in group.faults]
+        faults = [patch.applied_to(one) for one, patch in patched if patch.enabled]
+        return structs.replace(group, faults=faults)
 
 
 class RuleParameters(NamedTuple):

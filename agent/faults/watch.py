@@ -265,8 +265,7 @@ def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
 @lru_cache(maxsize=1)
 def _inhibitions() -> tuple[Inhibition, ...]:
     groups = declared(RuleParameters(AlertThresholds())).groups
-    rules = [rule for group in groups for rule in group.rules if isinstance(rule, Fault)]
-    return (*inhibitions(rules), *OF_FINDINGS)
+    return (*inhibitions([fault for group in groups for fault in group.faults]), *OF_FINDINGS)
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:

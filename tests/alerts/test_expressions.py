@@ -27,7 +27,7 @@ from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET
 from tests.support.each import of_each
 
 ALERTS = alerts_of(groups(Settings()))
-RECORDS = [r for part in groups(Settings()) for r in part.rules if isinstance(r, Recording)]
+RECORDS = [record for part in groups(Settings()) for record in part.records]
 RULES: list[Fault | Recording] = [*ALERTS, *RECORDS]
 RECORDED = {str(rule) for rule in RECORDS}
 METRICS = {metric.name: metric for metric in EXPORTED}

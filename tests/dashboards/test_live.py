@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import pytest
 
 from agent.faults.declarations import declared
-from agent.faults.promql import Recording
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.board import BAD
 from tests.support.board_data import agents
@@ -46,8 +45,8 @@ OF_FLEETS = ("dgx-fleet-records", "dgx-report", "dgx-fleet")
 RECORDS = [
     {"record": str(rule), "expr": rule.expr}
     for group in declared(FAST).groups
-    for rule in group.rules
-    if group.name in OF_FLEETS and isinstance(rule, Recording) and "median" not in str(rule)
+    for rule in group.records
+    if group.name in OF_FLEETS and "median" not in str(rule)
 ]
 """As users have them, over seconds in the place of minutes."""
 

@@ -126,8 +126,8 @@ def asked() -> set[str]:
     of_rules = {
         selector.name
         for group in groups(Settings())
-        for rule in group.rules
-        for selector in selectors(promql_parser.parse(rule.expr))
+        for expr in (*(one.expr for one in group.records), *(one.expr for one in group.faults))
+        for selector in selectors(promql_parser.parse(expr))
     }
     texts = "".join(q for board in boards().values() for q in queries(json.loads(board)))
     assert len(of_rules & METRICS.keys()) > 50
