@@ -1,4 +1,4 @@
-"""Entry point of `dgx-telemetry` and `python -m agent`."""
+"""The entry point of `dgx-telemetry` and `python -m agent`."""
 
 import errno
 import gc
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Run the command and exit with its status. Usage and configuration errors have status 2."""
+    """Run the command, and exit with its status. Usage and configuration errors have status 2."""
     if sys.argv[1:2] == ["run"]:
         # Otherwise, an agent that cannot write bytecode would compile all modules at every start.
         compiled = Path(cache_from_source(__file__, optimization=2)).exists()

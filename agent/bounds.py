@@ -1,10 +1,10 @@
-"""Limits for the agent's work and memory use, and for waiting for calls that may block. Raising a
-limit costs time or memory. None of the limits is a threshold for verdicts."""
+"""Limits on the agent's work and memory, and on waiting for calls that may block. A higher limit
+costs time or memory. None of the limits is a threshold for verdicts."""
 
 HOUR = 3600.0  # s
 
 LONGEST_NAME = 64
-"""Maximum number of characters of a label value that comes from outside the agent."""
+"""Maximum length of a label value that another program or a user chooses."""
 
 MOST_NAMES = 65_536
 """Maximum number of names or numbers in a list from Slurm."""
@@ -13,33 +13,33 @@ MOST_ANCESTORS = 64
 """Maximum number of ancestors of a process. A longer chain is a loop caused by reused PIDs."""
 
 MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
-"""Maximum number of threads per process that a tick lists, maximum number of threads per process
-that a tick reads, and maximum number of descendants of a GPU's processes that a tick reads."""
+"""Per tick: maximum number of threads of a process to list, maximum number of threads of a process
+to read, and maximum number of descendants of a GPU's processes to read."""
 
 MOST_LISTED, LIST_BEGUN, MOST_ASKED = 400, 10, 100
-"""Maximum number of threads that a tick lists for all processes, cost of starting a list (in
-threads), and maximum number of threads per process that are checked for children at a time."""
+"""Per tick: maximum number of threads of all processes to list, cost of starting a list (in
+threads), and maximum number of threads of a process to check for children."""
 
 MOST_MET, MOST_AT_REST = 64, 32
-"""Maximum number of new processes that a tick examines, because reading a process's ancestors takes
-0.5 ms, and maximum number of idle processes per GPU for which a tick reads I/O bytes."""
+"""Per tick: maximum number of new processes to read (the ancestors of a process take 0.5 ms), and
+maximum number of idle processes of a GPU whose I/O bytes are read."""
 
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
-"""Maximum number of concurrent threads that read process memory (each may block), seconds that a
-tick waits for these threads, and seconds after which a process is judged without the result."""
+"""Maximum number of concurrent threads that read the memory of processes (each may block), seconds
+that a tick waits for them, and seconds after which a process is used without the result."""
 
 POWER_SAMPLES = 300
-"""Number of power samples per GPU at intervals of 20 ms (6 s). The driver's buffer has 2.4 s."""
+"""Number of 20 ms power samples to keep per GPU (6 s). The driver's buffer has 2.4 s."""
 
 JOBS_KEPT, RATES_KEPT = 50, 90
-"""Number of ended jobs whose receipts are kept, and number of 10 s rates kept per running job."""
+"""Number of receipts of ended jobs to keep, and number of 10 s rates to keep per running job."""
 
 HOURS_KEPT, MOST_OWNERS = 7 * 24, 64
-"""Number of hours kept, and maximum number of jobs that are recorded separately in an hour (others
-are summed without an owner)."""
+"""Number of hours to keep, and maximum number of jobs with their own row in an hour. All other jobs
+share a row without an owner."""
 
 DISK_HANGS = 5.0
-"""Seconds that the agent waits for a disk at startup and shutdown."""
+"""Seconds for which the agent waits for a disk at startup and shutdown."""
 
 HOURS_SAVED_EVERY = 300.0
-"""Seconds between writes of the hourly sums: the maximum time lost in a crash."""
+"""Seconds between writes of the hourly sums. A crash loses at most this much time."""

@@ -1,4 +1,4 @@
-"""All metrics, by name. Each metric is declared once, next to the code that reads it."""
+"""All metrics by name. Each metric is declared once, next to the code that reads it."""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,5 @@
-"""The agent's clock, and the CPU time of the agent's threads. The clock is a parameter, so that
-tests can freeze it and simulations can speed it up."""
+"""The agent's clock, and the CPU time of the agent's threads. Code receives the clock as an
+argument, so that tests can freeze it and simulations can speed it up."""
 
 import asyncio
 import os
@@ -11,15 +11,15 @@ from operator import sub
 from typing import NamedTuple, Protocol
 
 SLEEP_FOR_LOCK = 0.005
-"""Maximum sleep in seconds of a thread that waits for Python's lock. The thread checks the lock
-every half millisecond, and sleeps longer only if another thread acquires the lock first."""
+"""Maximum sleep in seconds of a thread that waits for Python's interpreter lock. The thread checks
+the lock every half millisecond, and sleeps longer only if another thread acquires it first."""
 
 SHORT = 0.1  # Wall-clock seconds below which a call is assumed to have no waits
 FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wall-clock s)
 
 
 class ThreadTime(NamedTuple):
-    """CPU time of a thread in wall-clock seconds since its start, and its number of time slices."""
+    """Times of a thread since its start in wall-clock seconds, and its number of time slices."""
 
     ran: float
     queued: float  # ready to run, but waiting for a CPU
@@ -30,18 +30,18 @@ NO_TIME = ThreadTime(0.0, 0.0, 0)
 
 
 class ProcessorTime(NamedTuple):
-    """CPU time of all threads of this process at a point in time, in wall-clock seconds."""
+    """Times of all threads of this process at one point in time."""
 
     at: float
     threads: Mapping[int, ThreadTime]  # by kernel thread ID
     late: float  # total event loop delay, the only sign of a stopped process
 
     def waited(self, before: "ProcessorTime", thread: int) -> float:
-        """Return the number of seconds since `before` for which a thread, or the whole process,
-        waited for a CPU or for Python's lock. Waiting for the lock looks like sleeping, in the same
-        way as waiting in a driver. The wait consists of short sleeps, and cannot be longer than the
-        time for which the holder of the lock was running or queued. The holder is assumed to be the
-        busiest other thread."""
+        """Return for how many seconds since `before` a thread, or the whole process, waited for a
+        CPU or for Python's interpreter lock. The kernel counts a wait for the lock as sleep, like a
+        wait in a driver. It consists of short sleeps, and is not longer than the time for which the
+        thread with the lock was running or queued. That thread is assumed to be the busiest of the
+        other threads."""
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)
@@ -50,7 +50,7 @@ class ProcessorTime(NamedTuple):
         return max(mine.queued + lock, self.late - before.late)
 
     def queued_since(self, before: "ProcessorTime") -> float:
-        """Return the total seconds for which all threads have waited for a CPU since `before`."""
+        """Return the sum of the seconds for which each thread waited for a CPU since `before`."""
         return sum(thread.queued for thread in self._since(before).values())
 
     def _since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:
@@ -61,33 +61,33 @@ class ProcessorTime(NamedTuple):
 
 
 class Clock(Protocol):
-    """Source of time for the agent."""
+    """The interface to the agent's clock."""
 
     speed: float
-    """Speed relative to wall-clock time. Limits for lateness are in wall-clock seconds."""
+    """Speed relative to wall-clock time. Timeouts are in wall-clock seconds."""
 
     def monotonic(self) -> float:
-        """Return seconds on the agent's clock. It starts at any value and is never set back."""
+        """Return seconds on the agent's clock. It may start at any value, and is never set back."""
 
     def time(self) -> float:
         """Return the wall-clock time in seconds since the epoch. The wall clock may jump."""
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep for `seconds` seconds on this clock."""
+        """Sleep for `seconds` on this clock."""
 
     def meter(self) -> tuple[float, float]:
-        """Return elapsed wall-clock seconds and CPU seconds of this thread, for measurements."""
+        """Return wall-clock seconds and CPU seconds of this thread. Only differences are useful."""
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
         """Return the CPU times of this process, read at most `age` wall-clock seconds ago."""
 
     def offset(self) -> float | None:
-        """Return the wall-clock time minus the time since boot in seconds. It changes only when the
+        """Return the wall-clock time minus the time since boot, in seconds. It changes only if the
         clock is set. Return None shortly after boot, when the clock may not be synchronized yet."""
 
 
 STARTED = 600.0
-"""Seconds after boot within which a machine synchronizes its clock over the network."""
+"""A machine has synchronized its clock over the network within this many seconds after boot."""
 
 
 class SystemClock:
@@ -119,7 +119,7 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Return how many seconds a sleep is overdue, excluding delays already counted."""
+        """Return by how many seconds a sleep is overdue. Omit delays that were counted before."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:
@@ -142,7 +142,7 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Return the CPU time of each thread of this process, or none if the kernel lacks support."""
+    """Return the times of each thread of this process. The kernel may lack support for this."""
     found = {}
     for thread in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError):
@@ -156,10 +156,10 @@ def _threads() -> dict[int, ThreadTime]:
 
 
 class Stopwatch:
-    """Measures the wall-clock seconds that calls of a thread take, excluding the agent's own waits,
-    because an overloaded machine must not look like a driver that hangs.
+    """Measures the wall-clock seconds that the calls of a thread take. Waits for a CPU are
+    excluded, because an overloaded machine must not look like a driver that hangs.
 
-    A call that hangs either sleeps in the driver or spins on the driver's lock. Both are included.
+    A call that hangs sleeps in the driver or spins on the driver's lock. This time is included.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")
@@ -171,13 +171,13 @@ class Stopwatch:
 
     @property
     def passed(self) -> float:
-        """Wall-clock seconds since the start, including waits."""
+        """Wall-clock seconds since the start, including waits for a CPU."""
         return (self._clock.monotonic() - self.since) / self._clock.speed
 
     @property
     def took(self) -> float:
-        """Wall-clock seconds since the start, excluding waits. Any thread may read this property. A
-        short time is returned unchanged, because determining waits is expensive."""
+        """Wall-clock seconds since the start, excluding waits. Any thread may read this property.
+        Waits are not subtracted from a short time, because determining them is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

@@ -5,15 +5,15 @@ import traceback
 from typing import NamedTuple
 
 log = logging.getLogger("agent")
-"""The logger of all events."""
+"""The logger for all events."""
 
 
 class BadInput(ValueError):
-    """Raised for invalid user input. The message is one sentence, and the exit status is 2."""
+    """Raised for invalid user input. The message is one sentence. The exit status is 2."""
 
 
 class Failure(NamedTuple):
-    """An unexpected error: its type, its location (file:line), and its message."""
+    """An unexpected exception: its type, its location (file:line), and its message."""
 
     type: str
     place: str
@@ -29,16 +29,16 @@ class Failure(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Return text that is safe to display. Terminal control sequences and unprintable characters in
-    names of devices, programs, or recordings are escaped, as in `\\x1b`. Line breaks are kept."""
+    """Return text that is safe to display. Escape the terminal control sequences and unprintable
+    characters that names may contain, as in `\\x1b`. Keep line breaks."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
 def encodable(label: str) -> str:
-    """Return a label value that cannot disguise its content. Unprintable characters, characters
-    that change the text direction, and bytes that are not UTF-8 are replaced by question marks."""
+    """Return a label value that cannot disguise its content. Question marks replace unprintable
+    characters, characters that change the text direction, and bytes that are not UTF-8."""
     if label.isprintable():
         return label
     return "".join(letter if letter.isprintable() else "?" for letter in label)
@@ -47,9 +47,9 @@ def encodable(label: str) -> str:
 class LogEvent:
     """The message of a log record: an event name and fields.
 
-    Formatters may read the name and the fields separately. The string form is a single line,
-    `event=NAME key=value`. It is safe to print: names from a driver or a recording cannot inject
-    terminal control sequences.
+    A formatter may read the name and the fields separately. As a string, the message is a single
+    line, `event=NAME key=value`, which is safe to print: names from a driver or a recording cannot
+    inject terminal control sequences.
     """
 
     def __init__(self, name: str, /, **fields: str | float | bool | None) -> None:
@@ -62,7 +62,7 @@ class LogEvent:
 
 
 def _quoted(value: str | float | bool | None) -> str:
-    """Return a logfmt value, in quotes if it would not be parsed as a single word."""
+    """Return a logfmt value. It is in quotes if a parser would not read it as a single word."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value).replace("\n", " ")

@@ -1,4 +1,4 @@
-"""Tables in TOML files next to modules, and the metrics that are declared there."""
+"""Reads TOML files next to modules, and the metrics that they declare."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,27 +18,27 @@ RANGES = {
     "wire": Range(1, 1e12),
 }
 FASTEST = {"wire": 1e12, "pcie": FASTEST_PCIE, "nvlink": FASTEST_NVLINK, "stepwise": 3.0}
-"""Maximum increase of a counter per second. No single disk, array, NIC, or port reaches "wire"
-bytes per second. "stepwise" is for counters of seconds, because a driver may increase a counter in
-steps that are longer than the interval between two reads."""
+"""Names for the maximum increase of a counter per second. No disk, array, NIC, or port reaches
+"wire" bytes per second. "stepwise" is for counters of seconds that a driver may increase in steps
+longer than the interval between two reads."""
 
 
 class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
-    """The table of a metric in the TOML file, with the fields of `Metric`.
+    """The declaration of a metric: its table in a TOML file. Most keys are as in `Metric`.
 
     `possible` and `fastest` are numbers, or names in `RANGES` and `FASTEST`. `which` contains label
     values: the default set includes every series with any of these values.
 
-    A GPU value that a single NVML call returns requires no code. `call` is a field ID, or the
-    getter name without the prefix `nvmlDeviceGet`, followed by its arguments and the member or the
+    A GPU value that a single NVML call returns requires no code. `call` is a field ID, or the name
+    of a getter without the prefix `nvmlDeviceGet`, followed by its arguments and the member or
     index in the returned structure, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`, and
-    `RemappedRows.3`; `.len` is the length of a list. A table of calls by label values, separated by
-    spaces, declares a series per call. The value is multiplied by `times` and divided by `per`. The
-    result is in the metric's unit. `every` is the name of an interval, and `source` is the source
-    that fails if the call fails (by default, the file).
+    `RemappedRows.3`. `.len` is the length of a list. If `call` is a table, it contains a call for
+    each series, by label values separated by spaces. The returned value, multiplied by `times` and
+    divided by `per`, is in the unit of the metric. `every` is the name of an interval, and `source`
+    is the source that fails if the call fails (by default, that of the file).
 
-    `kinds` describes the values of a label, such as the reasons of a counter, for the code that
-    reads the metric.
+    `kinds` contains data about each value of a label, such as the reasons of a counter. Only the
+    code that reads the metric uses it.
     """
 
     meaning: str
@@ -85,12 +85,12 @@ class Declarations(dict[str, Metric]):
 
 
 def beside(module: str, name: str = "") -> dict[str, Any]:
-    """Return the contents of the TOML file `name` at or below the folder of the module with the
-    given `__file__`. The default is the name of the module."""
+    """Return the contents of the TOML file `name` in the folder of `module`, which is the
+    `__file__` of a module. By default, the file has the name of the module."""
     path = Path(module)
     return tomllib.loads((path.parent / f"{name or path.stem}.toml").read_text(encoding="utf-8"))
 
 
 def declared_beside(module: str) -> Declarations:
-    """Return the metrics declared in the TOML file next to the module with the given `__file__`."""
+    """Return the metrics in the TOML file with the name of `module`, the `__file__` of a module."""
     return Declarations(convert(beside(module), dict[str, Declaration]))

@@ -1,4 +1,4 @@
-"""The data model: metrics, samples, readings, and the agent's state at a tick."""
+"""The data model: metrics, samples, readings, verdicts, findings, and snapshots."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from agent.errors import Failure
 from agent.ranges import ANY, NOT_NEGATIVE, Range
 
 Labels = tuple[str, ...]
-"""Label values of a series, or label names in the declaration of a metric."""
+"""Label values of a series, or label names of a metric."""
 
 GPU_LABELS = ("gpu", "uuid")
 EXPIRY_INTERVALS = 3  # read intervals of at least 1 wall-clock s; older data is not exported
@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 
 class InDefault(StrEnum):
-    """Series of a metric that are in the default set of `/metrics`."""
+    """Which series of a metric are in the default set of `/metrics`."""
 
     ALL = "all"
     FULL = "none"
@@ -64,21 +64,21 @@ class Reason(StrEnum):
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)
-"""Reasons after which the agent no longer queries a GPU."""
+"""If a query fails for one of these reasons, the agent does not query the GPU any further."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
-"""Reasons that remain valid until the GPU is queried again."""
+"""Reasons that do not change until the reads of the GPU are built again."""
 
 
 class Absent(Exception):
-    """Raised for an absent value. `reason` is the cause, and the message contains the query."""
+    """Raised if a value is absent. `reason` is the reason, and the message has details."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail or reason.value)
         self.reason = reason
 
     def without_traceback(self) -> "Absent":
-        """Return a copy that is safe to store, because a raised error refers to stack frames."""
+        """Return a copy to store. A raised exception would keep its stack frames in memory."""
         return Absent(self.reason, str(self))
 
 
@@ -86,7 +86,7 @@ NUMBER = int, float  # checking a tuple is several times faster than checking a 
 
 
 def checked(value: object, possible: Range, what: str) -> float:
-    """Return a value as a float. Raise Absent(implausible) unless it is a number in the range."""
+    """Return a value as a float. Raise Absent(implausible) if it is not a number in the range."""
     low, high = possible
     if isinstance(value, NUMBER) and low <= value <= high:
         return float(value)
@@ -99,13 +99,13 @@ def checked(value: object, possible: Range, what: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric. All expositions, dashboards, rules, and pages refer to this object.
+    """A metric. All code that uses a metric refers to this object, not to its name.
 
     A value outside `possible` is a driver error and counts as absent. `fastest` is the maximum
     increase of a counter per second, or None for event counters, which have no limit. A change by
     more than `step` is exported only if the next reading confirms it. `shown` selects the series in
     the default set, `parts` are the labels that contain a kind of event, and `which` selects the
-    series that are exported from the start.
+    series that the default set contains from the start.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Metric:
 
     @property
     def help(self) -> str:
-        """HELP text: the meaning and unit, and the NVML call or file that provides the value."""
+        """The HELP text: meaning, unit, and the NVML call or file that provides the value."""
         return f"{self.meaning} Origin: {self.origin}."
 
 
@@ -139,7 +139,7 @@ internal = partial(Metric, kind=Kind.INTERNAL)
 
 
 class Sample(NamedTuple):
-    """A value of a metric, with label values in the order of `metric.labels`."""
+    """A value of a metric. The label values are in the order of `metric.labels`."""
 
     metric: Metric
     labels: Labels
@@ -148,7 +148,7 @@ class Sample(NamedTuple):
 
 class TimedSeries(NamedTuple):
     """Values of a metric that the driver sampled between two reads, oldest first. `times` are in
-    seconds on the driver's clock. It has the speed of the agent's clock but a different origin."""
+    seconds on the driver's clock, which has another origin than the agent's, but the same speed."""
 
     metric: Metric
     labels: Labels
@@ -157,7 +157,7 @@ class TimedSeries(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """An absent value, with the labels that are known (often only `gpu` and `uuid`)."""
+    """An absent value. Its labels are those that are known, often only `gpu` and `uuid`."""
 
     metric: Metric
     labels: Labels
@@ -179,7 +179,7 @@ class GpuKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """Identity of a GPU. `index` may change after another GPU is lost, but `uuid` never changes."""
+    """Identity of a GPU. The index may change if another GPU is lost. The UUID never changes."""
 
     index: int
     uuid: str
@@ -196,7 +196,7 @@ class GpuIdentity:
 
 
 class Figure(NamedTuple):
-    """A number that supports a decision. `unit` is a base unit (such as bytes_per_second)."""
+    """A number in a fact or finding. `unit` is a base unit, such as bytes_per_second."""
 
     name: str
     value: float
@@ -206,9 +206,9 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """An observation that supports a verdict: its kind, figures, GPU, and devices.
+    """An observation that supports a verdict: its kind, figures, names, and GPU.
 
-    Each kind is a member of an enumeration that is defined next to the code that finds the kind.
+    `kind` is a member of an enumeration that is defined next to the code that finds the facts.
     """
 
     kind: StrEnum
@@ -227,8 +227,8 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fault of the machine. `device` is the faulty port, link, array, or source, or empty if the
-    fault affects the whole GPU or machine. `labels` contains additional labels of the alert."""
+    """A fault of the machine. `device` is the faulty port, link, array, or source. It is empty if
+    the fault affects the whole GPU or machine. `labels` contains further labels of the alert."""
 
     kind: str
     severity: Severity
@@ -282,24 +282,24 @@ CAUSES: dict[State, tuple[Cause, ...]] = {
     State.COMMUNICATING: (Cause.NVLINK, Cause.INFINIBAND, Cause.PCIE),
     State.BUSY: (Cause.NONE,),
 }
-"""Possible causes, by state."""
+"""The possible causes of each state."""
 
 Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
 LOST_STATES = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
-"""States that count as lost time, most serious first. All sums of lost time use this list. Exposed
-communication transfers a job's own data, so it is shown separately."""
+"""States whose time counts as lost, most serious first. All sums of lost time use this list.
+Exposed communication transfers a job's own data, so it is not lost, but shown separately."""
 WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMUNICATING)
 
 
 def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
-    """Return the total time spent in the given states."""
+    """Return the sum of the time in the given states."""
     return sum(part for (state, _), part in seconds.items() if state in states)
 
 
 class SignalQuality(StrEnum):
-    """Signals on which a verdict is based."""
+    """The signals on which a verdict is based."""
 
     GPM = "gpm"  # Hopper and newer: engine and SM activity
     NVML = "nvml"  # utilization, which includes copies and spinning, and power
@@ -307,7 +307,7 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict on a GPU: its state and cause, evidence, and time shares that sum to 1."""
+    """The verdict on a GPU: its state and cause, the evidence, and time shares that sum to 1."""
 
     state: State
     cause: Cause
@@ -328,7 +328,7 @@ class Verdict:
 
 
 class ReadKey(NamedTuple):
-    """Key of a read of a device. The latest reading is stored under this key."""
+    """The key of a read, under which its latest reading is stored."""
 
     source: str
     part: str
@@ -337,7 +337,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Result of a read. `at` and the read interval `every` are in seconds on the agent's clock."""
+    """The result of a read. `at` and its interval `every` are in seconds on the agent's clock."""
 
     key: ReadKey
     at: float
@@ -350,7 +350,7 @@ class Reading:
 
     @property
     def expires(self) -> float:
-        """Time after which the reading is too old to be exported (monotonic seconds)."""
+        """Time after which the reading is too old for export (monotonic seconds)."""
         return self.at + EXPIRY_INTERVALS * max(self.every, self.speed)
 
     def fresh(self, now: float) -> bool:
@@ -359,11 +359,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The complete, immutable state of the agent at a tick.
+    """All data of the agent at a tick. A snapshot is immutable.
 
-    Each GPU that is present has either a verdict or an absence with a reason. `findings` contains
-    the faults of the machine, or is None if faults have not been checked. `turns` contains the
-    wall-clock seconds of each worker's current turn, excluding time spent waiting for a CPU.
+    Each GPU that is present has a verdict, or an absence with a reason in `unjudged`. `findings`
+    contains the faults of the machine, or is None if faults have not been checked. `turns` contains
+    the wall-clock seconds of each worker's current turn, without time spent waiting for a CPU.
     """
 
     tick: int
@@ -376,13 +376,13 @@ class Snapshot:
     turns: Mapping[str, float] = field(default_factory=dict)
 
     def samples(self, now: float) -> Iterator[Sample]:
-        """Return all samples that have not expired at `now` (monotonic seconds)."""
+        """Yield all samples that have not expired at `now` (monotonic seconds)."""
         return chain.from_iterable(
             reading.samples for reading in self.readings.values() if reading.fresh(now)
         )
 
     def absences(self, now: float) -> Iterator[Absence]:
-        """Yield all absent values. Samples of expired readings are included as stalled."""
+        """Yield all absent values. A sample in an expired reading is absent (`stalled`)."""
         for reading in self.readings.values():
             yield from reading.absences
             if not reading.fresh(now):

@@ -1,4 +1,4 @@
-"""Ranges of possible metric values (others are driver errors), ranges of indices, and addresses."""
+"""Ranges of possible metric values, texts for ranges of indices and devices, and addresses."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ LARGEST = sys.float_info.max
 
 
 class Range(NamedTuple):
-    """A range that includes both limits and excludes NaN."""
+    """A range of values. It includes both limits and excludes NaN."""
 
     low: float = -LARGEST
     high: float = LARGEST
@@ -21,11 +21,11 @@ ANY, NOT_NEGATIVE = Range(), Range(0)
 FLAG = Range(0, 1)
 
 FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
-"""Bytes per second that no PCIe slot can exceed, and that all NVLinks of a GPU cannot exceed."""
+"""Bytes per second that a PCIe slot cannot exceed, and that all NVLinks of a GPU cannot exceed."""
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """Return sorted lists of consecutive indices: 0, 1, 3 become [0, 1] and [3]."""
+    """Split indices into sorted lists of consecutive indices: 0, 1, 3 become [0, 1] and [3]."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:
@@ -51,13 +51,13 @@ def gpus_named(indices: Iterable[int]) -> str:
 
 @lru_cache(maxsize=4096)
 def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """Return a key for natural sorting, with `gpu10` after `gpu9`."""
+    """Return a key for natural sorting, which puts `gpu10` after `gpu9`."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def pci_address(text: str) -> tuple[int, ...]:
-    """Return domain, bus, and device of a PCI address in any notation, or nothing if invalid."""
+    """Return the domain, bus, and device of a PCI address in any notation, or an empty tuple."""
     try:
         return tuple(int(part, 16) for part in re.split("[:.]", text)[:3])
     except ValueError:
@@ -65,7 +65,7 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an IP address, with or without a zone, is a loopback address."""
+    """Return whether a text is a loopback IP address, with or without a zone."""
     try:
         return ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
@@ -74,8 +74,8 @@ def is_loopback(address: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
-    """Return device names such as `gpu0-7, nvme2-9n1, sda`, with a range for names that differ in
-    only one number. Empty names are omitted."""
+    """Return device names as text, such as `gpu0-7, nvme2-9n1, sda`. Names that differ in only one
+    number are written as a range. Empty names are omitted."""
     families: dict[str, list[list[str]]] = {}
     for name in sorted(filter(None, devices), key=natural):
         families.setdefault(re.sub(r"\d+", "#", name), []).append(re.split(r"(\d+)", name))
@@ -83,7 +83,7 @@ def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
 
 
 def _ranged(names: list[list[str]]) -> list[str]:
-    """Return names that were split at their numbers, as a range if possible."""
+    """Return names, given as their parts, as a single range if only one number differs."""
     apart = [place for place, parts in enumerate(zip(*names, strict=True)) if len({*parts}) > 1]
     if len(apart) != 1:
         return list(map("".join, names))

@@ -1,7 +1,7 @@
-"""Recent samples: the only source of latest values, means, and rates. A series is absent as soon as
-the latest reading lacks it. The cost of a tick depends only on the number of new readings, because
-the position of a series is determined once for all readings with the same shape, and shapes seldom
-change.
+"""Stores recent samples. All code gets its latest values, means, and rates here. A series is absent
+as soon as the latest reading lacks it. The cost of a tick depends only on the number of new
+readings: the positions of series are computed once for all readings with the same shape, and shapes
+seldom change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,11 @@ WINDOW_SECONDS = 3.0
 """Default window in seconds for a mean or rate."""
 
 KEPT = 12.0
-"""Seconds for which readings are kept, plus one older reading. No query has a longer window."""
+"""Readings of this many seconds are kept, and one older reading. No query has a longer window."""
 
 
 class Point(NamedTuple):
-    """A value, the time when it was read, and the time when it expires (monotonic seconds)."""
+    """A value, when it was read, and when it expires (monotonic seconds)."""
 
     at: float
     value: float
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """Order and position of the series in a reading."""
+    """The shape of a reading: which series it contains, and at which positions."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
@@ -46,7 +46,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """A stored reading: its values, in the order of its shape, and the turn of its arrival."""
+    """A stored reading: its values in the order of its shape, and the turn in which it arrived."""
 
     at: float
     until: float
@@ -65,11 +65,11 @@ class _Kept(NamedTuple):
 
 
 _Read = list[_Kept]
-"""The recent readings of a read, in chronological order."""
+"""The kept readings of a read, in chronological order."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that provide a series (almost always one), and the position of the series in the latest
-reading of each."""
+"""The reads that provide a series (almost always one), each with the position of the series in its
+latest reading."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
@@ -78,7 +78,7 @@ NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((),
 class SampleStore:
     """Recent samples by metric and labels. `now` is the monotonic time of the current tick.
 
-    An expired value is treated as if it had never been read. The store is not thread-safe.
+    An expired value counts as absent. The store is not thread-safe.
     """
 
     now: float = 0.0
@@ -93,7 +93,7 @@ class SampleStore:
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
-        """Return a store with the samples of `snapshot` at `now` (default: the snapshot's time)."""
+        """Return a store with the samples of `snapshot` at `now` (by default, its own time)."""
         store = cls()
         store.take(snapshot.at if now is None else now, snapshot.readings.values())
         return store
@@ -157,7 +157,7 @@ class SampleStore:
     # Queries
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Return the read that most recently provided a series, or None if all have expired."""
+        """Return the read with the newest value of a series, or None if all values have expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)
@@ -173,12 +173,12 @@ class SampleStore:
         return held[0] if self.now <= held[0][0][-1].until else None
 
     def value(self, metric: Metric, *labels: str) -> float | None:
-        """Return the value for `labels`, in the order of the metric's labels, or None if absent."""
+        """Return the latest value of a series, or None if it is absent. `labels` are in order."""
         found = self._find(metric, labels)
         return found[0][-1].values[found[1]] if found else None
 
     def point(self, metric: Metric, *labels: str) -> Point | None:
-        """Return a value with the times of reading and expiry, or None if the value is absent."""
+        """Return the latest value of a series as a point, or None if the value is absent."""
         found = self._find(metric, labels)
         if found is None:
             return None
@@ -198,7 +198,7 @@ class SampleStore:
         return found
 
     def where(self, metric: Metric, /, **labels: str) -> dict[Labels, float]:
-        """Return the values of those series of a metric that match `labels`."""
+        """Return the latest values of the series of a metric that have these labels."""
         wanted = [(metric.labels.index(name), value) for name, value in labels.items()]
         return {
             key: value
@@ -217,8 +217,8 @@ class SampleStore:
         return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
 
     def fresh(self, metric: Metric) -> Iterator[tuple[Labels, Point]]:
-        """Yield all points of a metric that were read since the last tick, in chronological order
-        for each read."""
+        """Yield all points of a metric that were read since the last tick. The points of each read
+        are in chronological order."""
         for read in self._reporters.get(metric.name, {}).values():
             for kept in read if read[-1].turn == self.turn else ():
                 if kept.turn == self.turn:
@@ -227,8 +227,8 @@ class SampleStore:
                         yield kept.shape.labels[place], point
 
     def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
-        """Return the driver's own samples of a metric that were read since the last tick. They are
-        dropped on the next tick."""
+        """Return the samples that the driver took of a metric, and that were read since the last
+        tick. They are dropped on the next tick."""
         return self._fresh_series.get(metric.name, ())
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
@@ -253,9 +253,9 @@ class SampleStore:
         return sum(values) / len(values) if values else None
 
     def rate(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return the increase of a counter per second over the last `seconds` seconds, or between
-        the last two readings if they are further apart. Return None if there are fewer than two
-        readings, or if the counter has decreased."""
+        """Return the increase of a counter per second over the last `seconds`, or between the last
+        two readings if they are further apart. Return None if there are fewer than two readings, or
+        if the counter has decreased."""
         known = (metric.name, labels, seconds)
         if known not in self._rates:
             found = self._find(metric, labels)
@@ -263,7 +263,7 @@ class SampleStore:
         return self._rates[known]
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
-        """Return the reason why a value is absent, or None if the value is present or unknown."""
+        """Return the absence of a value, or None if no reading reports it as absent."""
         for read in self._reporters.get(metric.name, {}).values():
             found = read[-1].absence(metric, labels)
             if found and self.now <= read[-1].until:
@@ -272,7 +272,7 @@ class SampleStore:
 
 
 def _growth(read: _Read, place: int, series: tuple[str, Labels], seconds: float) -> float | None:
-    """Return the increase of a series per second over the last `seconds` seconds of readings."""
+    """Return the increase of a series per second over the readings of the last `seconds`."""
     at, _, _, values, shape, _ = read[-1]
     first = None
     for kept in islice(reversed(read), 1, None):

@@ -1,4 +1,4 @@
-"""Work that may hang or fail, and therefore runs on a separate daemon thread for each task."""
+"""Runs work that may hang or fail. Each task has its own daemon thread."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,18 +9,18 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Timeout in seconds for file systems, because a file system that hangs would block the agent."""
+"""Timeout in seconds for work on files, because a file system that hangs would block the agent."""
 
 
 class Spawn(Protocol):
-    """Starts work, and returns a future for its result or exception."""
+    """A function that starts work, and returns a future for its result or exception."""
 
     def __call__(self, name: str, work: Callable[[], T], /) -> Future[T]:
         """Start `work` on a thread with the given name."""
 
 
 def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
-    """Start work on a thread that blocks neither the caller nor the exit of the process."""
+    """Start work on a thread. It blocks neither the caller nor the exit of the process."""
     done: Future[T] = Future()
     try:
         Thread(target=_run, args=(done, work), name=name, daemon=True).start()
@@ -30,7 +30,7 @@ def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
 
 
 def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
-    """Run work on the thread of the caller, for tests and for work that cannot hang."""
+    """Run work on the caller's thread. Only for tests and for work that cannot hang."""
     done: Future[T] = Future()
     _run(done, work)
     return done
@@ -44,8 +44,8 @@ def _run(done: Future[T], work: Callable[[], T]) -> None:
 
 
 def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
-    """Return the result of work on files, or raise the exception that the work raised. If the work
-    takes longer than `seconds` seconds, raise TimeoutError and abandon the thread."""
+    """Run work on files, and return its result or raise its exception. If the work takes longer
+    than `seconds`, raise TimeoutError and abandon its thread."""
     done = on_a_thread("files", work)
     try:
         return done.result(seconds)

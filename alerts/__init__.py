@@ -1,1 +1,1 @@
-"""Alerts: Prometheus rules generated from the catalogue."""
+"""Generates Prometheus rules, the Alertmanager configuration, and the runbook from the faults."""

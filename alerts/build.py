@@ -1,4 +1,4 @@
-"""All generated files of this package, as text by file name."""
+"""Builds all generated files of this package: rules, Alertmanager configuration, and runbook."""
 
 import re
 import sys
@@ -21,11 +21,11 @@ from alerts.runbook import runbook, runbook_page
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
-"""Instance, with the agent's default port added if the instance has no port."""
+"""Template for the address of the agent: the instance, with the default port if it has no port."""
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes repeated URLs as aliases of the first occurrence."""
+    """Writes YAML in which a repeated URL is an alias of its first occurrence."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not (isinstance(data, str) and data.startswith("http"))
@@ -77,20 +77,20 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""Hold (s) above which an alert has no job label, because each new job would restart the hold."""
+"""An alert with a longer hold (s) has no job label, because a new job would restart the hold."""
 
 DOWN = "DgxAgentDown"
 OWNERS = "instance_gpu:job_info:owner"
-"""The recording rule for the job on each GPU."""
+"""Name of the recording rule with the job on each GPU."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
-"""Spaces inside template braces. They make up 1 % of the files."""
+"""Spaces inside template braces, which are removed. They would be 1 % of the files."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
-    """Return every rule group, with the changes in `[alerts.NAME]`. `scale` multiplies only ranges
+    """Return all rule groups, with the changes in `[alerts.NAME]`. `scale` multiplies only ranges
     and `for`."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     return [settings[AlertPatches].applied_to(group) for group in declared(parameters).groups]
@@ -107,14 +107,14 @@ def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
-    """Return the Alertmanager configuration by file name. `scale` multiplies durations."""
+    """Return the text of alertmanager.yaml, by file name. `scale` multiplies durations."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     faults = alerts_of(groups(settings, scale))
     return {"alertmanager.yaml": configuration(settings[Receivers], parameters, faults)}
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return all files that `dgx-telemetry build` writes for this package, by relative path."""
+    """Return the text of all files that `dgx-telemetry build` writes, by relative path."""
     book = runbook(RuleParameters(settings[AlertThresholds]), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},
@@ -125,7 +125,7 @@ def files(settings: Settings) -> dict[str, str]:
 
 
 GROUPED = ["cluster", "rack", "alertname"]
-"""Labels by which alerts with a common cause, such as a hot room, are grouped into one message."""
+"""Alertmanager groups alerts by these labels into one message, for example those of a hot room."""
 
 
 def _route(
@@ -138,10 +138,10 @@ def _route(
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
     """Return the text of alertmanager.yaml. Raise ConfigError if a receiver is incomplete.
 
-    An inhibiting alert must fire before the alert that it silences would be sent. Therefore, the
-    hold times of rules are staggered: per-second counts and lost data (0 to 2 min), links and
-    requests of the driver (3 min), lesser errors (5 min), and faults that only wait for a reset (8
-    min and longer). tests/alerts/test_bounds.py verifies this order.
+    An inhibiting alert must fire before the alert that it hides would be sent. Therefore, rules
+    have different hold times: per-second counts and lost data (0 to 2 min), links and requests of
+    the driver (3 min), lesser errors (5 min), and faults that only wait for a reset (8 min and
+    longer). tests/alerts/test_bounds.py verifies this order.
     """
     wrong = missing(r)
     if wrong:
@@ -160,7 +160,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes YAML without anchors. Receivers with the same settings are repeated."""
+    """Writes YAML without anchors, so repeated settings of receivers are written in full."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Alert receivers: the `[alertmanager]` table. Secrets are only referenced by file name."""
+"""Receivers of alerts: the `[alertmanager]` table. It contains file names instead of secrets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from agent.metrics import beside
 
 
 class Receivers(Section, frozen=True):
-    """Settings of the receivers. Empty settings disable a receiver, and secrets are in files."""
+    """Settings of the receivers. An empty setting disables a receiver. Secrets are in files."""
 
     table = "alertmanager"
     webhook_url: Url = ""  # not secret; the token is in a file
@@ -32,14 +32,14 @@ class Receivers(Section, frozen=True):
 _MESSAGE = beside(__file__, "message")
 TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
 ROUTES: dict[str, dict[str, str]] = _MESSAGE["routes"]
-"""Severity of the alerts for each receiver, and durations of its route."""
+"""For each receiver, the severity of its alerts, and the durations of its route."""
 
 NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
-"""Settings, and the other settings that each of them requires."""
+"""For each setting, the other settings that it requires."""
 
 
 def missing(receivers: Receivers) -> str:
-    """Return a description of the first incomplete setting, or an empty string if there is none."""
+    """Return a text about the first setting that lacks another setting, or an empty string."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:
@@ -49,7 +49,7 @@ def missing(receivers: Receivers) -> str:
 
 
 def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
-    """Return the integrations of a receiver. Omit an integration if its first setting is empty."""
+    """Return the integrations (such as Slack) of a receiver whose first setting is not empty."""
     given = {**asdict(r), "subject": _MESSAGE["subject"], "text": TEXT}
     known = _MESSAGE["ways"]
     of_people = {} if receiver == "watchdog" else known["all"]
@@ -59,7 +59,7 @@ def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
 
 
 def _filled(template: Any, given: Mapping[str, Any]) -> Any:
-    """Return a template with the values of settings. Options without a value are omitted."""
+    """Fill in a template with the values of settings. Omit options without a value."""
     if isinstance(template, dict):
         filled = ((key, one, _filled(one, given)) for key, one in template.items())
         return {key: value for key, one, value in filled if value not in ("", {}) or one == ""}

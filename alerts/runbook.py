@@ -1,5 +1,5 @@
-"""RUNBOOK.md, and an HTML page with the same content. Each has a section per alert, with the
-alert's page and rules. Every agent serves the HTML page as the target of runbook links."""
+"""Builds RUNBOOK.md, and an HTML page with the same content. Each alert has a section with its page
+and rules. Every agent serves the HTML page, to which the runbook links of alerts lead."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ RULE = re.compile(r"\|[-| ]+\|")
 
 
 def runbook_page(markdown: str) -> str:
-    """Return RUNBOOK.md as HTML, supporting only the subset of Markdown used in the file."""
+    """Convert RUNBOOK.md to HTML. Only the subset of Markdown in this file is supported."""
     blocks = (block for block in markdown.split("\n\n") if block.strip())
     whole = TEMPLATE.read_text(encoding="utf-8")
     return whole.replace(SECTIONS, "\n".join(map(_block, blocks)))
@@ -88,7 +88,7 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return a heading. If it has a name, the name and its lowercase form are anchors."""
+    """Return an HTML heading. If it has a name, the name and its lowercase form are anchors."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

@@ -1,1 +1,1 @@
-"""Dashboards: Grafana dashboards generated from the catalogue."""
+"""Generates the Grafana dashboards from the metrics in the catalogue."""

@@ -1,4 +1,4 @@
-"""The table of firing alerts and their first steps. Several dashboards contain this table."""
+"""The table of firing alerts and their first steps, which several dashboards contain."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from dashboards.promql import aggregated
 from dashboards.tables import Column, Table
 
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
-"""Colours by severity, most severe first, in the order used in the table."""
+"""The colour of each severity, in the order of the table: most severe first."""
 
 _COLOURS = {word: {"color": c, "index": n} for n, (word, c) in enumerate(SEVERITIES.items())}
 COLOURED = {
@@ -21,16 +21,16 @@ COLOURED = {
 }
 
 DECIDING = ("severity", "window", "sign", "action", "cause")
-"""Labels that determine the first step of an alert."""
+"""Labels that determine the first step of an alert, together with its name."""
 
 TWO_LINES = 184
-"""Length of a first step that fits in two lines on a screen that is 1600 pixels wide."""
+"""Maximum length of a first step that fits in two lines on a screen of 1600 pixels."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
 def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
-    """Return a text for each alert, by a regular expression for its name and deciding labels."""
+    """Return a text for each alert. The keys are regular expressions for its name and labels."""
     found = {}
     for group in declared(RuleParameters(AlertThresholds())).groups:
         for fault in group.faults:
@@ -41,16 +41,16 @@ def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
 
 
 def summary(fault: Fault) -> str:
-    """Return the summary of an alert without the labels that have their own columns."""
+    """Return the summary of an alert, without the labels that have their own columns."""
     text = fault.rule.summary if fault.rule else ""
     text = re.sub(r" {{ \$labels\.(\w+) }}$", r" a \1", text)
     return re.sub(r"^XID {{.*?}}, |{{.*?}} ", "", text)
 
 
 def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, height: int) -> Json:
-    """Return the table of firing alerts, grouped by the labels `by`, in descending order of
-    severity and then of the `rank` of their nodes. Alert names link to their runbook pages if
-    `runbook` is a URL."""
+    """Return the table of firing alerts, grouped by the labels `by`. Rows are in descending order
+    of severity, and then of `rank`, an expression with a value per node. If `runbook` is a URL,
+    alert names link to their runbook pages."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     steps = {
         f"{key};([^;]*);([^;]*).*": text.replace("-i GPU", "-i $1").replace("DEVICE", "$2")
@@ -95,15 +95,15 @@ def _columns(by: tuple[str, ...], rank: str) -> tuple[Column, ...]:
 
 
 def _begin(text: str) -> str:
-    """Return the sentences that fit in two lines. For a text that replaces a label, Grafana does
-    not compute the number of lines, and cuts off the third line."""
+    """Return the first sentences that fit in two lines. Grafana cuts off the third line of a text
+    that replaces a label."""
     whole = text[:TWO_LINES].rpartition(". ")[0]
     return text if len(text) <= TWO_LINES else f"{whole}. …"
 
 
 def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
-    """Return PromQL with a row for each alert. If more than three alerts differ only in their place
-    on a node, they share a row."""
+    """Return PromQL whose result has a row for each alert. If more than three alerts differ only in
+    their place on a node, they share a row."""
     each = aggregated(operator, expr, by)
     rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)

@@ -1,5 +1,5 @@
-"""The dashboards with their colours and common settings, and links that keep the time range and
-selection."""
+"""The names, colours, and common settings of all dashboards, and links between dashboards, which
+keep the time range and selection."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,13 +8,13 @@ from agent.metrics import beside
 from agent.model import Cause, Pair, State
 
 LOOKS: dict[str, Any] = beside(__file__, "looks")
-"""Colours and common panel settings."""
+"""Colours and common settings of panels."""
 
 COLOURS: dict[str, str] = LOOKS["colours"]
 GOOD, WARNING, BAD = COLOURS["good"], COLOURS["warning"], COLOURS["bad"]
 PLAIN = COLOURS["plain"]
 PAINTLESS = "transparent"
-"""Background of good values in tables, so that bad values stand out."""
+"""Background of good values in tables. It makes bad values stand out."""
 
 STATES: dict[Pair, str] = {
     (State(state), Cause(cause)): COLOURS.get(colour, colour)
@@ -24,14 +24,14 @@ STATES: dict[Pair, str] = {
 
 
 def name_of(pair: Pair) -> str:
-    """Return the name of a state and its cause in dashboards: `starved: disk`, `busy`."""
+    """Return the name of a state and cause in dashboards, such as `starved: disk` or `busy`."""
     state, cause = pair
     word = LOOKS["words"].get(cause, cause.value)
     return state.value if cause is Cause.NONE else f"{state.value}: {word}"
 
 
 class Step(NamedTuple):
-    """The colour of values at or above a threshold. None stands for the lowest range of values."""
+    """The colour of values at or above a threshold. The threshold of the lowest step is None."""
 
     value: float | None
     colour: str
@@ -43,7 +43,7 @@ STEPS: Mapping[str, Steps] = {
     name: (Step(None, COLOURS[lowest]), *(Step(value, COLOURS[name]) for value, name in higher))
     for name, (lowest, *higher) in LOOKS["steps"].items()
 }
-"""Colour thresholds by name, as used in the dashboard files."""
+"""Colour steps, by the names that the dashboard files use."""
 NEUTRAL, WELL = STEPS["neutral"], STEPS["well"]
 Json = dict[str, Any]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -54,11 +54,11 @@ BOARDS = {
     "gpu": ("instance", "gpu"),
     "agent": ("instance",),
 }
-"""Every dashboard, and the labels of a row that a link to the dashboard selects."""
+"""For each dashboard, the labels of a table row that a link to the dashboard passes on."""
 
 
 def link_to(board: str) -> str:
-    """Return the URL of a dashboard for a row's node (and GPU), with the same time range."""
+    """Return the URL of a dashboard for the node and GPU of a table row. Keep the time range."""
     if board not in BOARDS:
         raise ValueError(f"{board} is no board of ours")
     chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in BOARDS[board])

@@ -1,12 +1,12 @@
-"""All dashboards as files, created with grafanalib from `boards/`: rows with questions, and panels
-that answer them with PromQL. Several dashboards may refer to a panel in `shared.toml` by name. Only
-this module imports grafanalib and corrects its output.
+"""Builds all dashboards from the files in `boards/`, with grafanalib. A row has a question as its
+title, and panels that answer the question with PromQL. Several dashboards may refer to a panel in
+`shared.toml` by name. Only this module imports grafanalib, and corrects its output.
 
 grafanalib 0.7.1 provides the outer structure: dashboards, targets, variables, and links. Its panels
-use layouts of Grafana 6 to 8, its thresholds start with the string "null" (so colours never
+have layouts of Grafana 6 to 8, its thresholds start with the string "null" (so colours never
 change), its graphs are limited to 100 points, and its schema version triggers migrations that
-overwrite these settings. Therefore, this package writes panels in the format of Grafana 10 to 13,
-and drops obsolete parts.
+overwrite these settings. Therefore, this package writes panels itself, in the format of Grafana 10
+to 13, and drops obsolete parts.
 """
 
 import json
@@ -36,11 +36,11 @@ KINDS: dict[str, type[Graph | Number | Bars | Table | Matrix]] = {
     "table": Table,
     "matrix": Matrix,
 }
-"""Panel type, by the key that contains its title."""
+"""Panel types, by the key in the dashboard files that contains the title of the panel."""
 
 
 class RowTable(Struct, forbid_unknown_fields=True):
-    """A row of panels. `firing_alerts` contains the labels of its panel with firing alerts."""
+    """A row of panels. `firing_alerts` contains the labels that group its table of alerts."""
 
     question: str
     panel: tuple[Json, ...] = ()
@@ -66,7 +66,7 @@ def _file(name: str) -> dict[str, Any]:
 
 
 def text_of(name: str, runbook: str) -> str:
-    """Return a dashboard as JSON, with an annotation at the start of each alert. `runbook` is the
+    """Return a dashboard as JSON. It has an annotation at the start of each alert. `runbook` is the
     URL of the runbook."""
     found, shared = convert(_file(name), BoardTable), _file("shared")
     scope = partial(scoped, definitions={**GIVEN, **shared.pop("define"), **found.define})
@@ -98,7 +98,7 @@ def text_of(name: str, runbook: str) -> str:
 
 
 def _panel(asked: Json, scope: Scope) -> Json:
-    """Return a panel. Metric names in braces in its description are replaced by their meanings."""
+    """Return a panel. In its description, replace metric names in braces with their meanings."""
     if "text" in asked:
         return _text(asked)
     (kind,) = asked.keys() & KINDS.keys()
@@ -108,7 +108,7 @@ def _panel(asked: Json, scope: Scope) -> Json:
 
 
 def _text(asked: Json) -> Json:
-    """Return a text panel with its content, or with the runbook page of the alert in its title."""
+    """Return a text panel with its own text, or with the page of the alert that its title names."""
     title, size = asked["text"], {"w": asked["width"], "h": asked["height"]}
     content = asked.get("content") or (PAGES / f"{title}.md").read_text(encoding="utf-8")
     shown = {"mode": "markdown", "content": content}
@@ -143,7 +143,7 @@ def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
 
 
 def _variable(name: str) -> Json:
-    """Return a variable. Without an All option, the first value is selected initially."""
+    """Return a variable. If it has no option `All`, its first value is selected initially."""
     variable: Json = LOOKS["variable"] | LOOKS["variables"][name]
     given = {"datasource": DATASOURCE, "definition": variable["query"]}
     everything = {"current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
@@ -162,8 +162,8 @@ def _without_nulls(value: Any) -> Any:
 
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
-    """Return all generated files of this package, as text by relative path. `book` is the runbook
-    URL, as in alerts."""
+    """Return the text of all generated files of this package, by relative path. `book` is the URL
+    of the runbook, as in alerts."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""
     return {f"grafana/dashboards/dgx-{name}.json": text_of(name, runbook) for name in BOARDS}

@@ -1,5 +1,5 @@
-"""Panel types: their keys in the dashboard files, and their representation in Grafana. `scope`
-converts expressions to Grafana's PromQL.
+"""Panel types: their keys in the dashboard files, and their JSON in Grafana. A `scope` is a
+function that restricts an expression to the selected nodes and GPUs.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,14 +26,14 @@ Scope = Callable[[str], str]
 
 
 def override(name: str, properties: Mapping[str, object], by: str = "byName") -> Json:
-    """Return an override of field properties, matched by name, type, or query."""
+    """Return an override of the properties of fields, which it matches by name, type, or query."""
     listed = [{"id": key, "value": value} for key, value in properties.items()]
     return {"matcher": {"id": by, "options": name}, "properties": listed}
 
 
 def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
-    """Return an override that replaces label values with texts. Keys are regular expressions, and
-    the first match applies."""
+    """Return an override that replaces the values of a label with texts. The keys of `texts` are
+    regular expressions, and the first match applies."""
     mappings = [
         {"type": "regex", "options": {"pattern": key, "result": {"text": text, "index": n}}}
         for n, (key, text) in enumerate(texts.items())
@@ -55,11 +55,11 @@ OF_STATES = [
     ),
     override("unobserved/", {"color": UNOBSERVED, "displayName": "not observed"}),
 ]
-"""Names and colours of all states and causes, for series named `state/cause`."""
+"""Overrides with the names and colours of all states and causes, for series named `state/cause`."""
 
 
 Query = tuple[str, str]
-"""A legend or an empty string, and an expression."""
+"""The legend of a query (or an empty string), and its expression."""
 
 
 def _target(name: str, query: Query, kind: str) -> Json:
@@ -79,7 +79,7 @@ def _target(name: str, query: Query, kind: str) -> Json:
 class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
     """A panel of any type. Width is in 24ths of the dashboard, and height in units of 30 px.
 
-    `empty` describes the hardware or situation in which the panel is empty.
+    `empty` describes when the panel is empty, such as on certain hardware.
     """
 
     title: str
@@ -96,7 +96,7 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
     def _made(
         self, kind: str, queries: Sequence[Query], defaults: Json, options: Json, **more: object
     ) -> Json:
-        """Return the panel in the format of Grafana 10 to 13, without a position."""
+        """Return the JSON of the panel in the format of Grafana 10 to 13, without a position."""
         word = "None" if self.empty.startswith("while") else "Empty"
         absent = f"{word} {self.empty}" if self.empty else "Nothing in this time range"
         return {
@@ -202,7 +202,7 @@ class Number(OfFigures, kw_only=True):
 
 
 class Bars(OfFigures, kw_only=True):
-    """A panel with a bar per series, for the current value or for a value over the time range."""
+    """A panel with a bar per series, for the current value or a value over the time range."""
 
     most: int = 1
 
@@ -215,7 +215,7 @@ def decimals(unit: str) -> Json:
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
-    """Return thresholds. `good` replaces the background colour of good values."""
+    """Return the thresholds of a panel. `good` replaces the colour of good values."""
     colours = ((good if step.colour == GOOD else step.colour, step.value) for step in steps)
     listed = [{"color": colour, "value": value} for colour, value in colours]
     return {"mode": "absolute", "steps": listed}

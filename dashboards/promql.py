@@ -1,5 +1,5 @@
-"""PromQL of dashboards: metrics are restricted by the variables of the dashboard, and names defined
-in the dashboard are replaced by their expressions.
+"""Translates the PromQL of dashboard files: restricts metrics by the variables of the dashboard,
+and replaces the names that the dashboard defines with their expressions.
 
 For example, the dashboard files contain `sum by (gpu) (dgx_gpu_processes)`; in Grafana's
 expression, the metric has the selector `{job=~"$job",instance=~"$instance",gpu=~"$gpu"}`.
@@ -19,7 +19,7 @@ from agent.model import WHAT_LOST, Metric, gauge
 from dashboards.board import LOOKS
 
 FOREIGN = Declarations(convert(LOOKS["foreign"], dict[str, Declaration]))
-"""Metrics that are not in the catalogue: from Prometheus, and the agent's process metrics."""
+"""Metrics that are not in the catalogue: those of Prometheus, and the agent's process metrics."""
 
 RECORDED = [
     gauge(rule.record, "Of recording rules.", "recording rules", tuple(rule.labels))
@@ -34,20 +34,20 @@ GIVEN: Definitions = {
     "LOSING": f'state=~"{WHAT_LOST}"',
     "BUSY_DISK": f"{BUSY_DISK:g}",
 }
-"""Definitions in all dashboards: states that lose time, and the threshold for busy disks."""
+"""Definitions that all dashboards have: the lost states, and the threshold for busy disks."""
 
 AGENTS = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'
 PLACES_OF_NODES = 'cluster=~"$cluster|",instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
-"""Also matches alerts for racks and clusters. These alerts have no instance."""
+"""Matchers for alerts. They also match alerts for racks and clusters, which have no instance."""
 
 OF_GPU = {"nvlink", "pcie", "hbm"}
-"""Data paths of GPUs; all other paths have an empty `gpu` label."""
+"""Kinds of data paths of GPUs. All other paths have an empty `gpu` label."""
 
 TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
 MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
 OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
-"""Names that must be an agent metric, a recording rule, or a definition."""
+"""Pattern for names that must be a metric of the agent, a recording rule, or a definition."""
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
@@ -70,7 +70,7 @@ def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_
 
 
 def _matchers(given: str, definitions: Definitions) -> dict[str, tuple[str, str]]:
-    """Return operators and quoted values by label. Defined names are replaced by their matchers."""
+    """Return the operator and quoted value for each label. Replace defined names with matchers."""
     found: dict[str, tuple[str, str]] = {}
     for label, operator, value, name in MATCHER.findall(given):
         found |= _matchers(definitions[name], {}) if name else {label: (operator, value)}
@@ -93,8 +93,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
 
 
 def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return matchers for the selected GPUs. If some paths belong to the host, the matchers also
-    select the paths of the host."""
+    """Return matchers for the selected GPUs. If a metric also has paths of the host, the matchers
+    select them as well."""
     if "gpu" not in metric.labels:
         return []
     operator, path = matchers.get("path", ("=~", ""))

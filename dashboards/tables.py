@@ -1,4 +1,4 @@
-"""Tables: rows with labels and values, or a matrix of two labels."""
+"""Panel types for tables: rows with labels and values, or a matrix of two labels."""
 
 import re
 from collections.abc import Iterator
@@ -22,11 +22,11 @@ from dashboards.board import (
 from dashboards.kinds import OfFigures, Panel, Scope, decimals, override, painted
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""Blank cell for a missing label. Otherwise, the cell contains the text for empty panels."""
+"""Override that leaves a cell without a label blank. It would contain the text for empty panels."""
 
 
 class Column(Struct, forbid_unknown_fields=True):
-    """A column of values in a table, with a unit and colours."""
+    """A column of values in a table: its expression, unit, and colours."""
 
     title: str
     expr: str
@@ -54,7 +54,7 @@ class Column(Struct, forbid_unknown_fields=True):
 
 
 class Table(Panel, kw_only=True):
-    """A table with a row for each label set. Rows are sorted by the first column, worst first."""
+    """A table with a row for each label set. The first column sorts the rows, worst first."""
 
     columns: tuple[Column, ...]
     links: dict[str, str] = field(default_factory=dict)  # by label: dashboard or URL
@@ -88,7 +88,7 @@ class Table(Panel, kw_only=True):
         yield from super()._overrides()
 
     def _merged(self, asked: str) -> list[Json]:
-        """Return the transformations that merge the results of all queries by label set."""
+        """Return the transformations that merge the results of all queries with the same labels."""
         titles = [column.title for column in self.columns]
         values = [f"Value #{n}" for n in ascii_uppercase[: len(titles)]]
         merge: list[Json] = [{"id": "merge", "options": {}}]
@@ -150,7 +150,7 @@ STATE_WORDS = {
     "late": {"text": "late: no driver", "color": BAD},
     "silent": {"color": BAD},
 }
-"""Words for `state/cause` in cells; lost time is red."""
+"""Texts and colours for `state/cause` in cells. Lost time is red."""
 
 
 def _cells(steps: Steps, *, paints: bool = False) -> Json:

@@ -1,4 +1,4 @@
-"""Atomic writes: a temporary file in the same directory is renamed to the target file."""
+"""Writes files atomically: writes a temporary file in the same directory, and then renames it."""
 
 import os
 import tempfile
@@ -11,12 +11,12 @@ from stat import S_ISREG
 from agent.errors import BadInput
 
 Beside = tuple[os.stat_result | None, Path, BufferedWriter]
-"""The file to replace (None if there is none), and the path and writer of the temporary file."""
+"""The status of the old file (None if there is none), and path and writer of the temporary file."""
 
 
 @contextmanager
 def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
-    """Create a temporary file in the directory of the target, and remove it at the end."""
+    """Create a temporary file in the directory of the target. Remove it at the end."""
     if str(path) == "-":
         raise BadInput("- stands for no file here, expected the name of a file")
     try:
@@ -36,16 +36,16 @@ def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
 
 
 def check_target(path: Path) -> os.stat_result | None:
-    """Return the status of the file that writing to `path` would replace, or None if there is none.
-    Raise BadInput if the file cannot be written."""
+    """Return the status of the existing file at `path`, or None if there is none. Raise BadInput if
+    the file cannot be written."""
     with _beside(path) as (found, _, _):
         return found
 
 
 def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
-    """Write `content` to `path`, and create parent directories if `make` is true. Symbolic links
-    are rejected, so that their targets are never written. If writing fails, raise BadInput and
-    leave the file unchanged."""
+    """Write `content` to `path`, and create parent directories if `make` is true. Reject symbolic
+    links, so that their targets are never written. If writing fails, raise BadInput and leave the
+    file unchanged."""
     with _beside(path, make=make) as (_, beside, file):
         file.write(content)
         file.flush()

@@ -1,6 +1,6 @@
-"""Decoding of values written by users, with msgspec. Errors contain the key and a description of
-the expected type: a `Meta(description=...)`, a `TextCheck`, the values of a Literal, or the keys of
-a Struct."""
+"""Decodes values from users with msgspec. An error message contains the key and a description of
+the expected value, which comes from a `Meta(description=...)`, a `TextCheck`, the values of a
+Literal, or the keys of a Struct."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ T = TypeVar("T")
 Share = Annotated[float, msgspec.Meta(gt=0, le=1, description="a number above 0 and at most 1")]
 
 LETTERS = 60
-"""Maximum number of characters of a value or key in a message."""
+"""Maximum number of characters of a value or key in an error message."""
 
 
 class Mismatch(ValueError):
-    """An error in the value of a (dotted) key, with a message that describes the error."""
+    """Raised for an invalid value of a (dotted) key. The message describes the error."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
@@ -27,10 +27,10 @@ class Mismatch(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TextCheck:
-    """A condition for a string, as an annotation of a key's type: `Annotated[str, TextCheck(is_url,
-    "a URL")]`.
+    """A condition on a string, which is part of the type of a key: `Annotated[str,
+    TextCheck(is_url, "a URL")]`.
 
-    For an invalid string, `holds` returns false or raises ValueError.
+    The function `holds` returns false or raises ValueError if a string is invalid.
     """
 
     holds: Callable[[str], bool]
@@ -68,7 +68,7 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
 
 
 def _pattern(_: Any, value: Any) -> re.Pattern[str]:
-    """Compile a regular expression, the only type used here that msgspec does not support."""
+    """Compile a regular expression: the only type in sections that msgspec does not support."""
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError, TypeError) as error:
@@ -76,7 +76,7 @@ def _pattern(_: Any, value: Any) -> re.Pattern[str]:
 
 
 def _expected(kind: Any, place: str) -> str:
-    """Return the description of the type at a path inside `kind`, such as `.bolts[0].size`."""
+    """Return the description of the type at a path in `kind`, such as `.bolts[0].size`."""
     for name in re.findall(r"\.(\w+)|\[", place):
         kind = _bare(kind)
         kind = fields_of(kind)[name].type if name else get_args(kind)[get_origin(kind) is dict]
@@ -91,7 +91,7 @@ def _expected(kind: Any, place: str) -> str:
 
 
 def _bare(kind: Any) -> Any:
-    """Return a type without its annotations and without None."""
+    """Return the type without annotations and without None."""
     while get_origin(kind) is Annotated or type(None) in get_args(kind):
         kind = get_args(kind)[0]
     return kind
@@ -108,6 +108,6 @@ def unknown(key: Any, known: Any) -> Mismatch:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a short string in a single line."""
+    """Return a value as a short text on a single line, for messages."""
     text = repr(value)
     return text if len(text) <= LETTERS else f"{text[: LETTERS - 3]}..."

@@ -1,5 +1,5 @@
-"""Applies changed settings to a running agent. It is a module of its own, because asyncio loads
-OpenSSL, and settings are read before the agent decides whether to load it."""
+"""Applies changed settings to a running agent. This code is in a separate module, because asyncio
+imports OpenSSL, and the agent reads its settings before it decides whether to import OpenSSL."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from agent.errors import BadInput, Failure, LogEvent, log
 class Reload:
     """Reloads the settings on request. `good` is true if the last reload was successful.
 
-    `read` runs on a thread, because it reads files. It raises BadInput if the settings are invalid,
-    and has no side effects. `follow` is called with the new settings when they are in effect, and
-    the context manager `under_way` is entered during a reload.
+    `read` returns the new settings, or raises BadInput if they are invalid. It has no side effects,
+    and runs on a thread, because it reads files. `follow` is called with the new settings after
+    they have taken effect. A reload runs inside the context manager `under_way`.
     """
 
     configuration: Configuration
@@ -34,7 +34,7 @@ class Reload:
         self._asked.set()
 
     async def run(self) -> None:
-        """Wait for requests forever, and reload on each request."""
+        """Reload on each request. This coroutine runs forever."""
         while True:
             await self._asked.wait()
             self._asked.clear()

@@ -1,5 +1,5 @@
-"""The current settings. Code that uses a setting, on any thread, reads `configuration.current` each
-time and keeps no copy, because a reload replaces the settings as a whole."""
+"""The current settings. Code on any thread reads `configuration.current` each time that it needs a
+setting, and keeps no copy, because a reload replaces all settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings of a package. Each field is a key, with its expected type and its default value.
+    """Settings of a package. Each field is a key, with its type and default value.
 
     `table` is the TOML table of the keys, or empty for the top level. Several sections may share a
-    table. `at_start` contains keys whose changes require a restart, and `retired` contains keys
-    without any effect. `subtables` is the name of the field for all tables with other names inside
-    `table`.
+    table. `at_start` contains keys that take effect only after a restart, and `retired` contains
+    keys that no longer have an effect. `subtables` is the name of the field that contains all
+    tables with other names below `table`.
     """
 
     table: ClassVar[str]
@@ -26,10 +26,10 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Settings:
-    """An immutable configuration: `settings[DiskConfig].ignore`.
+    """Immutable settings, by type of section, as in `settings[DiskConfig].ignore`.
 
-    Sections that were not given have default values. A configuration may also contain an object
-    that is derived from sections and expensive to create, such as the system.
+    A section that was not given has default values. Settings may also contain an object that is
+    computed from sections and expensive to create, such as the data sheet of the system.
     """
 
     __slots__ = ("_values",)
@@ -44,7 +44,7 @@ class Settings:
         return cast("T", value)
 
     def including(self, *values: object) -> "Settings":
-        """Return a copy of the settings in which `values` replace values of the same types."""
+        """Return a copy of the settings. `values` replace the sections of the same types."""
         return Settings(*self._values.values(), *values)
 
     def needing_restart(self, before: "Settings") -> Iterator[tuple[str, Any, Any]]:

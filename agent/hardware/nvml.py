@@ -131,7 +131,7 @@ sys.stdin.read()
 initialized NVML, because without persistence mode, the driver shuts down GPUs without clients."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Seconds before the first retry after a crash of the library, and their maximum after doubling."""
+"""Pause in seconds after a crash of the library. Each crash doubles it, up to LONGEST_PAUSE."""
 
 
 class TriedInit:

@@ -1,1 +1,1 @@
-"""Support for the systemd service: logging, notifications, and the files to install."""
+"""Parts of the systemd service: logging, notifications, and the files to install."""

@@ -1,5 +1,5 @@
-"""Output for systemd: log lines on standard error, one per state change, and notifications for the
-service manager (sd_notify)."""
+"""Output for systemd: log lines on standard error, one for each state change, and notifications for
+the service manager (sd_notify)."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ from agent.errors import LogEvent, printable
 
 
 class LogConfig(Section, frozen=True):
-    """Configuration of the logging of the agent to standard error."""
+    """Settings for the agent's log on standard error."""
 
     table = "log"
     level: Literal["debug", "info", "warning", "error"] = "info"
@@ -26,13 +26,13 @@ class LogConfig(Section, frozen=True):
 
 
 PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""Syslog priority by log level."""
+"""The syslog priority of each log level."""
 
 
 class AgentFormatter(logging.Formatter):
-    """Formats a log record as `level=info logger=agent event=... key=value`, or as a JSON
-    object. For the journal, a line starts with the syslog priority (`<3>level=error ...`);
-    otherwise, a line includes the time."""
+    """Formats a log record as `level=info logger=agent event=... key=value`, or as a JSON object.
+    For the journal, a line starts with the syslog priority (`<3>level=error ...`). Otherwise, it
+    includes the time."""
 
     def __init__(self, form: str, *, journal: bool) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class AgentFormatter(logging.Formatter):
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether a stream is connected to the systemd journal. JOURNAL_STREAM must match the
-    device and inode of the stream, because a child process may inherit the variable but write to
+    device and inode of the stream, because a child process may inherit the variable, but write to
     another file."""
     try:
         found = os.fstat(stream.fileno())
@@ -69,7 +69,7 @@ def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> b
 
 
 def start_logging(config: LogConfig) -> None:
-    """Send all logs to standard error. Call again to change the level or the format."""
+    """Write the log to standard error. Call again to change the level or the format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(AgentFormatter(config.format, journal=is_journal(sys.stderr)))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
@@ -78,7 +78,7 @@ def start_logging(config: LogConfig) -> None:
 
 
 TIMEOUT = 0.1
-"""Maximum seconds to wait for space in the queue of the service manager's socket."""
+"""Maximum number of seconds to wait for space in the queue of the service manager's socket."""
 
 READY = "READY=1"
 STOPPING = "STOPPING=1"
@@ -91,7 +91,7 @@ def status(sentence: str) -> str:
 
 @dataclass(slots=True, eq=False)
 class NotifySocket:
-    """Notification socket of the service manager. If there is no service manager, nothing is sent.
+    """The notification socket of the service manager. If there is none, nothing is sent.
 
     `watchdog` is the watchdog timeout in seconds, or 0 if the watchdog is disabled.
     """
@@ -101,15 +101,15 @@ class NotifySocket:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> "NotifySocket":
-        """Create the socket from NOTIFY_SOCKET, and from WATCHDOG_USEC unless WATCHDOG_PID is the
-        ID of another process."""
+        """Create the socket from the variables NOTIFY_SOCKET and WATCHDOG_USEC. The latter is
+        ignored if WATCHDOG_PID is the ID of another process."""
         text = environment.get("WATCHDOG_USEC", "")
         mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
         seconds = int(text) / 1e6 if mine and text.isdecimal() else 0.0
         return cls(environment.get("NOTIFY_SOCKET", ""), seconds)
 
     def send(self, *news: str) -> None:
-        """Send assignments in one message, or nothing if there is no service manager."""
+        """Send `news`, such as `READY=1`, in one message. Without a service manager, do nothing."""
         if not self.address or not news:
             return
         abstract = self.address.startswith("@")  # an abstract socket begins with a null byte
@@ -123,8 +123,8 @@ class NotifySocket:
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
-        """Report the start and the end of a reload. The start includes a timestamp that systemd
-        compares with the time of its reload request."""
+        """Notify systemd of the start and end of a reload. The start includes a timestamp, which
+        systemd compares with the time of its request."""
         self.send(f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}")
         yield
         self.send(READY)

@@ -1,4 +1,4 @@
-"""Copies the packages of this program and all required distributions to another environment. Usage:
+"""Copies the packages of this program and all its requirements to another environment. Usage:
 `python -m agent.service.program FOLDER`."""
 
 import re
@@ -13,13 +13,13 @@ DISTRIBUTION = "dgx-telemetry"
 PACKAGES = ("agent", "alerts", "dashboards", "exporters")
 SOURCE = Path(agent.__file__).parents[1]
 SHIPPED = Path(__file__).parent / "deploy"
-"""Location of the files in FILES if installed from a wheel. In a source tree, they are in the
-top-level directory `deploy`."""
+"""Directory of FILES in a wheel. In a source tree, these files are in the top-level directory
+`deploy`."""
 
 DEVICES, SMART, SERVICE = (f"dgx-telemetry{part}.service" for part in ("-devices", "-smart", ""))
 UNITS = (DEVICES, SMART, SERVICE)
 KERNEL_LOG = "dgx-telemetry-kernel-log.conf"
-"""Systemd drop-in file with which the service has access to /dev/kmsg."""
+"""The systemd drop-in file that gives the service access to /dev/kmsg."""
 
 MAKE_ENVIRONMENT = "make-environment"
 FILES = (*UNITS, KERNEL_LOG, "config.toml", "keep-state", MAKE_ENVIRONMENT)
@@ -31,8 +31,8 @@ def shipped(name: str) -> Path:
 
 
 def distributions() -> dict[str, metadata.Distribution]:
-    """Return the distribution of this program and all its installed requirements by name, including
-    those of its extras."""
+    """Return the distributions of this program and of all its installed requirements, by name. The
+    requirements of extras are included."""
     found: dict[str, metadata.Distribution] = {}
     queue = [DISTRIBUTION]
     while queue:
@@ -48,7 +48,7 @@ def distributions() -> dict[str, metadata.Distribution]:
 
 
 def copy_to(folder: Path) -> None:
-    """Copy this program and its requirements to a site-packages directory."""
+    """Copy this program and its requirements to the site-packages directory `folder`."""
     for name, distribution in distributions().items():
         for file in distribution.files or ():
             # The packages of this program are copied below, so only its metadata is copied here.

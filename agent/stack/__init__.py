@@ -1,1 +1,1 @@
-"""The local stack: agent, Prometheus, Alertmanager, and Grafana as child processes of `up`."""
+"""The local stack of `up`: agent, Prometheus, Alertmanager, and Grafana as child processes."""

@@ -1,4 +1,4 @@
-"""Starts the programs of the stack as child processes, monitors them, and stops all of them."""
+"""Starts the programs of the stack as child processes, monitors them, and stops them."""
 
 import asyncio
 import os
@@ -13,10 +13,10 @@ from agent.report.questions import NoAnswer, opened
 from agent.stack.programs import LEASH, StackProgram
 
 READY_SECONDS, STOP_SECONDS = 60.0, 10.0
-"""Maximum time in seconds for a program to become ready, and to exit when it is terminated."""
+"""Maximum number of seconds until a program is ready, and until a terminated program exits."""
 
 ANSWER_SECONDS, GLANCE = 5.0, 0.1
-"""Timeout of a readiness check, and the time between two checks, in seconds."""
+"""Timeout of a readiness check, and time between two checks, in seconds."""
 
 OnceReady = Callable[[Sequence[StackProgram]], Awaitable[None]]
 
@@ -29,7 +29,7 @@ async def run_all(
     say: Callable[[str], None],
 ) -> None:
     """Run the programs until `stop` is done, and write their output to `logs`. When all are ready,
-    call `once_ready`. Optional programs may fail or exit. For other programs, raise BadInput."""
+    call `once_ready`. Raise BadInput if a program fails or exits that is not optional."""
     running: dict[str, Process] = {}
 
     def lost(program: StackProgram, how: str) -> None:
@@ -69,8 +69,8 @@ def _log(logs: Path, program: StackProgram) -> Path:
 
 
 async def _started(program: StackProgram, log: Path) -> Process:
-    """Start a program in a separate session, so that Ctrl-C in the terminal reaches only this
-    process. This process then stops its children."""
+    """Start a program in a separate session, so that only this process receives Ctrl-C from the
+    terminal. This process then stops its children."""
     with log.open("ab") as output:
         try:
             return await asyncio.create_subprocess_exec(
@@ -87,8 +87,8 @@ async def _started(program: StackProgram, log: Path) -> Process:
 
 
 async def _until_ready(program: StackProgram, process: Process) -> str:
-    """Wait until a program is ready, and return an empty string. If the program fails, return a
-    description of the failure."""
+    """Wait until a program is ready. Return an empty string, or a description of the failure if the
+    program does not become ready."""
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while process.returncode is None:
         if await asyncio.to_thread(_answers, program):

@@ -1,6 +1,6 @@
-"""Data directory of the stack, and configuration files of its Prometheus and Grafana.
+"""The data directory of the stack, and the configuration files of its Prometheus and Grafana.
 
-Strings are encoded as JSON, because JSON is also valid YAML.
+Strings are written as JSON, which is also valid YAML.
 """
 
 import fcntl
@@ -16,14 +16,14 @@ from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
-"""Interval in seconds of scrapes and rule evaluations, short so that changes are visible soon."""
+"""Interval in seconds of scrapes and rule evaluations: short, so that changes are soon visible."""
 
 FLEET_SCRAPE_SECONDS = 15.0
-"""Interval of scrapes and rule evaluations for a simulated fleet, typical of production setups."""
+"""Interval in seconds for a simulated fleet. It is typical of production setups."""
 
 LEAST_SCRAPE_SECONDS = 1.0
-"""Minimum interval, independent of the simulation speed. The interval is also the scrape timeout,
-and with timeouts of 0.1 s, agents on busy machines were reported as down."""
+"""Minimum interval in seconds at any simulation speed. The interval is also the scrape timeout.
+With timeouts of 0.1 s, agents on busy machines were reported as down."""
 
 
 def duration(seconds: float) -> str:
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def filled(name: str, **values: str) -> str:
-    """Return a configuration file of the stack with `values` in its template."""
+    """Return a configuration file of the stack: a template filled in with `values`."""
     text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
     return Template(text).substitute(values)
 
@@ -56,8 +56,8 @@ def prometheus(
 
 @contextmanager
 def data_folder(wanted: Path | None) -> Iterator[Path]:
-    """Yield `wanted`, or a temporary directory if `wanted` is None. Only `wanted` is kept on exit.
-    Raise BadInput if the directory cannot be created or if another stack uses it."""
+    """Yield `wanted`, or a temporary directory if it is None. The temporary directory is removed at
+    the end. Raise BadInput if the directory cannot be created or if another stack uses it."""
     if wanted is None:
         try:
             temporary = tempfile.TemporaryDirectory(prefix="dgx-telemetry-up-")

@@ -1,4 +1,4 @@
-"""Finds the binaries of the stack's programs, and builds commands that only listen on loopback."""
+"""Finds the programs of the stack, and builds commands with which they listen only on loopback."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class FreePorts:
-    """The port of each program."""
+    """The port of each program of the stack."""
 
     agent: int = 9935
     prometheus: int = 9090
@@ -31,7 +31,7 @@ USUAL_PORTS = FreePorts()
 
 
 def choose(wanted: FreePorts = USUAL_PORTS) -> FreePorts:
-    """Return the requested ports. Replace each port that is already in use by a free port."""
+    """Return the requested ports. Replace each port that is in use with a free port."""
     with ExitStack() as held:  # keep all sockets open, so that all ports differ
         return FreePorts(*(_free(port, held) for port in astuple(wanted)))
 
@@ -48,10 +48,10 @@ def _free(port: int, held: ExitStack) -> int:
 
 
 SOURCE_FOLDER = Path(agent.__file__).resolve().parents[1]
-"""Directory with the packages of this program: the source tree, or site-packages if installed."""
+"""The directory that contains the packages of this program: the source tree, or site-packages."""
 
 BOARDS = SOURCE_FOLDER / "deploy/grafana/dashboards"
-"""Directory with the generated dashboards. It exists only in the source tree."""
+"""The directory of the generated dashboards. It exists only in the source tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ class StackProgram:
 
 
 LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Command prefix with which the kernel kills a child process when its parent exits."""
+"""Prefix of commands. It makes the kernel kill a child process when its parent exits."""
 
 
 class StackServer(Struct, frozen=True):
-    """A table of programs.toml."""
+    """A server of the stack: a table in programs.toml."""
 
     binaries: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -88,7 +88,7 @@ SERVERS = convert(beside(__file__), dict[str, StackServer])
 
 
 def binary(program: str) -> str:
-    """Return the path of a program's binary, or an empty string if it is not installed."""
+    """Return the path of a program, or an empty string if it is not installed."""
     own = str(Path(sys.prefix) / "bin")  # of this virtual environment
     path = os.pathsep.join((os.environ.get("PATH", ""), own, "/usr/sbin", "/usr/local/sbin"))
     found = (shutil.which(name, path=path) for name in SERVERS[program].binaries)
@@ -107,8 +107,8 @@ def fleet_program(
 
 
 def _own(name: str, port: int, *module: str) -> StackProgram:
-    """Return a program that runs a module of this package. The flag `-P` prevents Python from
-    importing a package named `agent` in the current directory."""
+    """Return a program of the stack that runs a module of this package. The flag `-P` prevents
+    Python from importing a package named `agent` in the current directory."""
     paths = (str(SOURCE_FOLDER), os.environ.get("PYTHONPATH", ""))
     environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     arguments = (sys.executable, "-P", "-m", *module)
@@ -116,7 +116,7 @@ def _own(name: str, port: int, *module: str) -> StackProgram:
 
 
 def server_program(name: str, port: int, folder: Path) -> StackProgram:
-    """Return the program `name`, a server, with its files in `folder`."""
+    """Return the server `name` of the stack. Its files are in `folder`."""
     server, path = SERVERS[name], binary(name)
     homes = (Path(path).resolve().parent.parent, Path("/usr/share/grafana"), Path("/opt/grafana"))
     home = next((path for path in homes if (path / "conf/defaults.ini").exists()), homes[1])
