@@ -232,8 +232,8 @@ class SampleStore:
         return self._fresh_series.get(metric.name, ())
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
-        """Return the values in the last `seconds` seconds, latest first. If all values are older,
-        return only the latest."""
+        """Return the values of a series in the last `seconds`, latest first. If all values are
+        older, return only the latest."""
         values: list[float] = []
         if (found := self._find(metric, labels)) is not None:
             read, place = found
@@ -248,7 +248,7 @@ class SampleStore:
         return values
 
     def mean(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> float | None:
-        """Return a gauge's mean over the last `seconds` seconds, or None if the gauge is absent."""
+        """Return the mean of a gauge over the last `seconds`, or None if the gauge is absent."""
         values = self.recent(metric, *labels, seconds=seconds)
         return sum(values) / len(values) if values else None
 
