@@ -6,7 +6,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from html import escape
 from itertools import islice
 from pathlib import Path
-from time import time
 
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
@@ -16,7 +15,6 @@ from agent.config.settings import Settings
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
 from agent.errors import BadInput
-from agent.faults.promql import seconds as seconds_of
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
 from agent.jobs.job import amount, percent
 from agent.model import BUSY, LOST_STATES, State
@@ -35,16 +33,7 @@ from agent.report.gpu_time import (
     summary,
     words,
 )
-from agent.report.questions import (
-    counted,
-    from_agent,
-    from_hours,
-    from_prometheus,
-    lost_before,
-    now_and_price,
-    price_of,
-    prices_of,
-)
+from agent.report.questions import agent_report, prometheus_report
 from exporters.settings import HttpConfig
 
 MANY_LACK, MOST_NODES = 0.05, 5
@@ -130,37 +119,12 @@ def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
 def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Report:
     """Query Prometheus or an agent, and return the report. The price in the local configuration has
     precedence. Raise NoAnswer if the server does not respond."""
-    cost = settings[CostConfig]
+    cost, by, since = settings[CostConfig], "job" if job else arguments.by, arguments.since
     known = Price((cost.gpu_hour,), cost.currency) if cost.gpu_hour else None
-    by = "job" if job else arguments.by
-    url, since = arguments.prometheus, arguments.since
-    if url:
-        now = time()
-        price = known or price_of(url, since)
-        each = prices_of(since) if price.each and not known else ""
-        rows = from_prometheus(url, since, by, job, each)
-        rows = tuple(row.at(cost.gpu_hour) for row in rows) if known else rows
-        report = Report(by, now - seconds_of(since), now, None, "Prometheus", price, rows)
-        if job or not rows:
-            return report
-        nodes = counted(url, since)
-        part, whole = (sum(one[n] for one in nodes.values()) for n in (0, 1))
-        return report._replace(
-            covered=part / whole if whole else None,
-            nodes=nodes,
-            before=lost_before(url, since, by),
-        )
+    if arguments.prometheus:
+        return prometheus_report(arguments.prometheus, since, by, job, known)
     agent = arguments.agent or address_of(settings[HttpConfig])
-    now, price = now_and_price(agent)
-    hours = None if job else from_hours(agent, now, since, by, "")
-    if hours and hours.begin > now - seconds_of(since):
-        hours = hours._replace(source=f"{hours.source}, which begin then")
-    # A receipt has more details than the hourly sums, which exclude jobs without a name.
-    report = hours or from_agent(agent, now, by, job)
-    report = report if report.rows else from_hours(agent, now, "7d", by, job) or report
-    price = known or price
-    rows = tuple(row.at(price.each[0]) for row in report.rows) if price.each else report.rows
-    return report._replace(price=price, rows=rows)
+    return agent_report(agent, since, by, job, known)
 
 
 def _nothing(arguments: argparse.Namespace) -> str:

@@ -54,6 +54,36 @@ class NoAnswer(BadInput):
     """Raised if a server does not respond, or if its response is invalid."""
 
 
+def prometheus_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
+    """Return the report of a period from Prometheus. A `known` price has precedence over the prices
+    of the nodes. Raise NoAnswer if the server does not respond."""
+    now, price = time.time(), known or price_of(url, since)
+    each = prices_of(since) if price.each and not known else ""
+    rows = from_prometheus(url, since, by, job, each)
+    rows = tuple(row.at(known.each[0]) for row in rows) if known else rows
+    report = Report(by, now - seconds_of(since), now, None, "Prometheus", price, rows)
+    if job or not rows:
+        return report
+    nodes, before = counted(url, since), lost_before(url, since, by)
+    part, whole = (sum(one[n] for one in nodes.values()) for n in (0, 1))
+    return report._replace(covered=part / whole if whole else None, nodes=nodes, before=before)
+
+
+def agent_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
+    """Return the report of a period from an agent. A `known` price has precedence over the price of
+    the agent. Raise NoAnswer if the agent does not respond."""
+    now, price = now_and_price(url)
+    hours = None if job else from_hours(url, now, since, by, "")
+    if hours and hours.begin > now - seconds_of(since):
+        hours = hours._replace(source=f"{hours.source}, which begin then")
+    # A receipt has more details than the hourly sums, which exclude jobs without a name.
+    report = hours or from_agent(url, now, by, job)
+    report = report if report.rows else from_hours(url, now, "7d", by, job) or report
+    price = known or price
+    rows = tuple(row.at(price.each[0]) for row in report.rows) if price.each else report.rows
+    return report._replace(price=price, rows=rows)
+
+
 def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> tuple[GpuTime, ...]:
     """Return the GPU-seconds of the period `since`, grouped by `by`. If `job` is not empty, return
     only that job. Include costs if `each` is a query for the price of each node. Raise BadInput if
@@ -150,11 +180,7 @@ def lost_before(url: str, since: str, by: str) -> float | None:
         f'sum(sum_over_time({seconds}{{state=~"{wanted}"{jobs}}}[{since}] offset {since}))'
         for wanted in ("|".join(LOST_STATES), ".+")
     )
-    return _share(url, f"{lost} / {whole}")
-
-
-def _share(url: str, promql: str) -> float | None:
-    answer = _query(url, promql)
+    answer = _query(url, f"{lost} / {whole}")
     return answer[0][1] if answer and 0.0 < answer[0][1] <= 1.0 else None
 
 
