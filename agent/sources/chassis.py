@@ -47,11 +47,9 @@ def _alarms(files: FileTree, out: ReadOutput) -> None:
                 key = f"{label} ({maker} {chip})", ALARM_KINDS.get(match[2], "temperature")
                 now, before = flag(files, f"{folder}/{file}"), raised.get(key)
                 raised[key] = before if now is None else now or bool(before)
-    if not raised:
-        why = f"{CLASS} has no alarm of fans or power supplies (as root, ask the BMC)"
-        raise Absent(Reason.MISSING, why)
     alarms_first = sorted(raised, key=lambda labels: (not raised[labels], labels))
-    for labels in bounded(out, FAULT, alarms_first):
+    none = f"{CLASS} has no alarm of fans or power supplies (as root, ask the BMC)"
+    for labels in bounded(out, FAULT, alarms_first, none=none):
         value = raised[labels]
         out.add(FAULT, UNREADABLE if value is None else value, *labels)
 
@@ -66,9 +64,8 @@ def _dimms(files: FileTree, out: ReadOutput) -> None:
             dimm = f"{label} ({controller} {part})".strip() if part else controller
             counts = (name for name in names_in(files, folder) if name in COUNTS)
             found += ((dimm, COUNTS[name], f"{folder}/{name}") for name in counts)
-    if not found:
-        raise Absent(Reason.MISSING, f"{EDAC} lists no memory: no driver of EDAC is loaded")
-    for dimm, severity, file in bounded(out, DIMM_ERRORS, found):
+    none = f"{EDAC} lists no memory: no driver of EDAC is loaded"
+    for dimm, severity, file in bounded(out, DIMM_ERRORS, found, none=none):
         out.ask(DIMM_ERRORS, partial(read_int, files, file), dimm, severity)
 
 

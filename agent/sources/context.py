@@ -36,9 +36,14 @@ def _question(call: str | int) -> tuple[Question, str]:
     return (name, *map(int, re.findall(r"\d+", arguments))), part
 
 
-def bounded(out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "") -> Sequence[T]:
+def bounded(
+    out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "", *, none: str = ""
+) -> Sequence[T]:
     """Return the first MOST_DEVICES devices. If there are more, add an absence that gives the
-    number of omitted devices. `key` is the name of the setting that selects devices."""
+    number of omitted devices. `key` is the name of the setting that selects devices. If there are
+    no devices, raise Absent with the text `none`, unless it is empty."""
+    if none and not found:
+        raise Absent(Reason.MISSING, none)
     if len(found) > MOST_DEVICES:
         why = f"{len(found) - MOST_DEVICES} of {len(found)} devices are left out"
         out.absent(metric, Absent(Reason.LEFT_OUT, f"{why}; {key} chooses which" if key else why))

@@ -65,9 +65,7 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
     def read(out: ReadOutput) -> None:
         stats = host.psutil.disk_io_counters(perdisk=True, nowrap=False)
         disks = listing.at(out.at, stats, options.settings[DiskConfig].ignore)
-        if not disks:
-            raise Absent(Reason.MISSING, NO_DISK)
-        for disk in bounded(out, READ_BYTES, disks, "disk.ignore"):
+        for disk in bounded(out, READ_BYTES, disks, "disk.ignore", none=NO_DISK):
             of = stats[counted(disk)]
             out.add(READ_BYTES, of.read_bytes, disk)
             out.add(WRITTEN_BYTES, of.write_bytes, disk)
@@ -80,11 +78,9 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
 
 def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
     files, disks = host.files, whole_disks(host.files, options)
-    if not disks:
-        raise Absent(Reason.MISSING, NO_DISK)
     blocks = names_in(files, BLOCK)
     arrays = {a: members(files, a, blocks) for a in arrays_among(files, blocks)}
-    for disk in bounded(out, DISK_INFO, disks, "disk.ignore"):
+    for disk in bounded(out, DISK_INFO, disks, "disk.ignore", none=NO_DISK):
         kind, model = ("raid", "md/level") if disk in arrays else ("disk", "device/model")
         within = ",".join(array for array, its in arrays.items() if disk in its)
         name = text_or_nothing(files, f"{BLOCK}/{disk}/{model}")
@@ -103,9 +99,7 @@ def _arrays(
         if not ignored.search(array)
         and not SET.match(text_or_nothing(files, f"{BLOCK}/{array}/md/metadata_version"))
     ]
-    if not arrays:
-        raise Absent(Reason.MISSING, f"{BLOCK} lists no md array")
-    for array in bounded(out, MEMBERS, arrays, "disk.ignore"):
+    for array in bounded(out, MEMBERS, arrays, "disk.ignore", none=f"{BLOCK} lists no md array"):
         try:
             if text_or_nothing(files, f"{BLOCK}/{array}/md/array_state") in STOPPED:
                 expected, working = 1, 0  # the number of members is unknown

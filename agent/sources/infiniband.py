@@ -72,9 +72,7 @@ class InfinibandPorts:
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
         """Yield each port with its directory. Raise Absent if there are no ports."""
         folders = self._folders.at(out.at)
-        if not folders:
-            raise Absent(Reason.MISSING, f"{CLASS} lists no port")
-        for folder in bounded(out, metric, folders):
+        for folder in bounded(out, metric, folders, none=f"{CLASS} lists no port"):
             *_, device, _, port = folder.split("/")
             yield (device, port), folder
 

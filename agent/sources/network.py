@@ -56,9 +56,8 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
     def read(out: ReadOutput) -> None:
         stats = host.psutil.net_io_counters(pernic=True, nowrap=False)
         devices = listing.at(out.at, stats, options.settings[NetworkConfig].ignore)
-        if not devices:
-            raise Absent(Reason.MISSING, "/proc/net/dev lists no NIC that is not ignored")
-        for device in bounded(out, RECEIVED, devices, "network.ignore"):
+        none = "/proc/net/dev lists no NIC that is not ignored"
+        for device in bounded(out, RECEIVED, devices, "network.ignore", none=none):
             out.add(RECEIVED, stats[device].bytes_recv, device)
             out.add(TRANSMITTED, stats[device].bytes_sent, device)
 
@@ -67,9 +66,8 @@ def _counters(host: Host, options: HostOptions) -> Callable[[ReadOutput], None]:
 
 def facts(host: Host, options: HostOptions, metric: Metric, fact: Fact, out: ReadOutput) -> None:
     devices = nics(host.files, names_in(host.files, NET), options)
-    if not devices:
-        raise Absent(Reason.MISSING, f"{NET} lists no NIC that is not ignored")
-    for device in bounded(out, metric, devices, "network.ignore"):
+    none = f"{NET} lists no NIC that is not ignored"
+    for device in bounded(out, metric, devices, "network.ignore", none=none):
         out.ask(metric, partial(fact, host.files, device), device)
 
 
