@@ -21,29 +21,10 @@ SHORTEST_SECRET = 2
 ORDINARY = {"", "localhost", "(none)"}
 
 CGROUPS = "/sys/fs/cgroup/"
-GROUP = re.compile(
-    r"(?:system|user|machine|init|kubepods[\w-]*)\.(?:slice|scope)|kubepods|burstable|besteffort|"
-    r"pod[0-9a-f-]{36}|user|step_\w+|task_\w+|(?:.+_)?slurmstepd\.scope|slurm(?:_.+)?|unified|"
-    r"(?:io|cpu|cpuset|cpuacct|memory|devices|blkio|cgroup)(?:\.[a-z_.]+)?|cpu,cpuacct|"
-)
-"""Pattern for components of a cgroup path that identify neither a person nor a job."""
+GROUP = re.compile("|".join(_NAMES["group"]))
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
-
-
-MOUNTS = r"/proc/(?:[^/]+/)?(?:mounts|mountinfo|mountstats)"
-TASK = r"/proc/\d+/(?:task/\d+/)?"
-CONTENTS = (
-    (MOUNTS, r"(?<=(?<!\S)//)[^\s/]+|(?<!\S)[^\s/=]+(?=:/)|(?<=addr=)[^\s,]+", "host"),
-    (MOUNTS, r"(?:(?<=/home/)|(?<=/run/user/)|(?<=\b[ug]id=))[^/\s,]+", "unit"),
-    (TASK + "comm", r".+", "program"),
-    (TASK + "stat", r"(?s)(?<=\().*(?=\) )", "program"),
-    (TASK + "status", r"(?m)(?<=^Name:\t).+", "program"),
-    (TASK + "status", r"(?m)(?:(?<=^Uid:)|(?<=^Gid:)|(?<=^Groups:)).+", "user"),
-    (TASK + "cgroup", r"(?m)(?<=:)[^:\n]*$", "group"),
-)
-"""Rows with a pattern for file paths, a pattern for names in these files, and the kind of name."""
 
 
 def untaped(path: str) -> bool:
@@ -92,7 +73,7 @@ class Masks:
 
     def contents(self, path: str, text: str) -> str:
         """Mask the contents of a file, including names of programs, users, jobs, and servers."""
-        for files, names, kind in CONTENTS:
+        for files, names, kind in _NAMES["contents"]:
             if re.fullmatch(files, path):
                 text = re.sub(names, partial(self._name, kind), text)
         return self.text(text)
