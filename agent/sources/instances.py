@@ -29,7 +29,6 @@ SHARES = {
     GpmId.TENSOR: TENSOR_ACTIVE,
     GpmId.DRAM: _METRICS["dgx_gpu_instance_memory_bandwidth_ratio"],
 }
-ALL = (INSTANCE_INFO, USED, TOTAL, FREE, INSTANCE_PROCESSES, ACTIVE_SECONDS, *SHARES.values())
 
 
 @dataclass(slots=True)
@@ -93,4 +92,4 @@ class Instances:
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     if gpu_context.device.mig:
         run, every = Instances(gpu_context).read, intervals.PROCESSES
-        yield gpu_context.read("instances", "list", ALL, run, every, run_on_wake=True)
+        yield gpu_context.read("instances", "list", _METRICS.values(), run, every, run_on_wake=True)

@@ -251,8 +251,4 @@ def reads(
     table = ProcessTable(host.files, clock.monotonic, named, spawn)
     times = ProcessTimes(host.files)
     run = Workload(host, options, gpu_processes, allocations, table, times).read
-    metrics = (
-        *(*OF_PROCESSES, *OF_CGROUP, PROCESS_BYTES, PINNING, STOPPED, NEWEST_PROCESS_AGE),
-        *(JOB_PIDS, JOB_INFO, JOB_PROCESS, HOSTS),
-    )
-    yield Read(KEY, metrics, run, fixed(intervals.TICK))
+    yield Read(KEY, tuple(_METRICS.values()), run, fixed(intervals.TICK))
