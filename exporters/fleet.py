@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import hdrs, web
+from msgspec.json import encode
 
 from agent.model import Sample
 from agent.simulator.fleet import CLUSTER, NodePlan
 from agent.sources.workload import JOB_INFO
-from exporters.http import JSON, add_headers, as_json
+from exporters.http import JSON, add_headers
 from exporters.prometheus import PLAIN, Exposition, ExpositionLines, by_metric
 
 UUID, SERIAL = re.compile(rb'"GPU-[0-9a-f]{4}'), re.compile(rb'serial="\d{4}')
@@ -77,7 +78,7 @@ class FleetPages:
             }
             for node in self._nodes.values()
         ]
-        return web.Response(body=as_json(found), headers={hdrs.CONTENT_TYPE: JSON})
+        return web.Response(body=encode(found), headers={hdrs.CONTENT_TYPE: JSON})
 
     async def _ready(self, _: web.Request) -> web.Response:
         missing = self._awaited()

@@ -1,7 +1,6 @@
 """The routes of the agent's HTTP server: metrics, health, JSON, live page, and stream."""
 
 import asyncio
-import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
+from msgspec.json import encode
 
 from agent import __version__
 from agent.errors import BadInput
@@ -57,11 +57,11 @@ class AgentPages:
         app.router.add_get("/-/healthy", _healthy)
         app.router.add_get("/-/ready", self._ready)
         latest, now = self.latest, self.exposition.now
-        snapshot = self._written(lambda: latest, lambda of: as_json(document(of(), now())))
+        snapshot = self._written(lambda: latest, lambda of: encode(document(of(), now())))
         app.router.add_get("/api/v1/snapshot", snapshot)
         if self.status is not None:
             app.router.add_get("/api/v1/status", self._written(self.status, bytes))
-        jobs = self._written(self.jobs, lambda jobs: as_json(jobs_document(jobs)))
+        jobs = self._written(self.jobs, lambda jobs: encode(jobs_document(jobs)))
         app.router.add_get("/api/v1/jobs", jobs)
         app.router.add_get("/api/v1/hours", self._written(self.hours, bytes))
         if self.feed is not None:
@@ -136,10 +136,6 @@ async def _no_such_address(request: web.Request) -> web.Response:
     return web.Response(text=f"no such address; there are {there}\n", status=404)
 
 
-def as_json(content: object) -> bytes:
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-
-
 def wants_gzip(request: web.Request) -> bool:
     return accepts(",".join(request.headers.getall(hdrs.ACCEPT_ENCODING, ())), "gzip")
 
@@ -166,8 +162,7 @@ def target_application(
                 found = await asyncio.to_thread(read)
             except BadInput as error:
                 return web.Response(text=f"{error}\n", status=503)
-        body = as_json(found)
-        return web.Response(body=body, headers={hdrs.CONTENT_TYPE: "application/json"})
+        return web.Response(body=encode(found), headers={hdrs.CONTENT_TYPE: "application/json"})
 
     app = web.Application(middlewares=[access.admit])
     app.on_response_prepare.append(add_headers)

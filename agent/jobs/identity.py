@@ -122,7 +122,7 @@ def owner(origin: JobOrigin) -> str:
     never belong to the same job."""
     if origin.uid is None:
         return ""
-    kind, number = _runtime(origin)
+    kind, number = runtime(origin)
     if kind == "slurm":
         return f"uid {origin.uid} slurm {number}"
     contained = CGROUP["contained"].search(origin.cgroup)
@@ -134,7 +134,7 @@ def group_keys(origin: JobOrigin) -> frozenset[str]:
     """Return the keys that a process shares with the other processes of its job. The key is the
     Slurm job, if any. Otherwise the keys are the root process and the process group, because a
     script may start ranks in the background."""
-    kind, number = _runtime(origin)
+    kind, number = runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
         return frozenset((f"slurm {number} {of}",))
@@ -161,37 +161,29 @@ def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
     return {pid: first(min(shared)) for pid, shared in tied.items()}
 
 
-def runtime(cgroup: str, uid: int | None) -> tuple[str, str]:
-    """Return the runtime (such as `slurm` or `docker`) of a process with the given cgroup and UID,
-    and the runtime's job ID or name. If the runtime is unknown, return `process` and no name."""
-    job = CGROUP["slurm"].search(cgroup)
-    if job and (job[1] is None or int(job[1]) == uid):
+def runtime(origin: JobOrigin) -> tuple[str, str]:
+    """Return the runtime (such as `slurm` or `docker`) of a process, and the runtime's job ID or
+    name, from its cgroup, or else from the command line of conmon. If the runtime is unknown,
+    return `process` and no name."""
+    job = CGROUP["slurm"].search(origin.cgroup)
+    if job and (job[1] is None or int(job[1]) == origin.uid):
         return "slurm", job[2] or job[3]
-    pod = CGROUP["pod"].search(cgroup)
+    pod = CGROUP["pod"].search(origin.cgroup)
     if pod:
         return "kubernetes", pod[1].replace("_", "-")
     for name, pattern in CONTAINERS.items():
-        found = pattern.search(cgroup)
+        found = pattern.search(origin.cgroup)
         if found:
             return name, found[1]
-    return "process", ""
-
-
-def _runtime(origin: JobOrigin) -> tuple[str, str]:
-    """Return the result of `runtime`. If the cgroup names no runtime, return the container in the
-    command line of conmon."""
-    found = runtime(origin.cgroup, origin.uid)
     named = dict(zip(origin.conmon, origin.conmon[1:], strict=False)).get("-c", "")
-    if found[0] == "process" and CONTAINER_ID.fullmatch(named):
-        return "podman", named[:12]
-    return found
+    return ("podman", named[:12]) if CONTAINER_ID.fullmatch(named) else ("process", "")
 
 
 def called(origin: JobOrigin) -> tuple[str, str]:
     """Return the runtime of a process, and the runtime's job ID. Only the cgroup determines the job
     ID, because any user can set SLURM_JOB_ID. Apptainer without a cgroup of its own is recognized
     by the image name in the environment."""
-    kind, number = _runtime(origin)
+    kind, number = runtime(origin)
     if kind == "process":
         return "apptainer" if _image(origin.environment) else kind, ""
     if kind in CHOSEN:
@@ -207,7 +199,7 @@ def job_labels(origin: JobOrigin, title: str) -> JobLabels:
     if kind == "kubernetes":
         inside = CGROUP["in_pod"].search(origin.cgroup)
         return JobLabels(number, "", kind, pod=number, container=inside[1] if inside else "")
-    found = _runtime(origin)
+    found = runtime(origin)
     container = _image(origin.environment) or (found[1] if found[0] in CONTAINERS else "")
     return JobLabels(number or title, runtime=kind, container=container)
 

@@ -122,13 +122,14 @@ def test_keys_join_whatever_is_tied_directly_or_through_others(
 def test_what_runs_a_process_stands_in_its_cgroup(case: dict[str, str]) -> None:
     cgroup, job_id = filled(case["cgroup"]), filled(case.get("job_id", ""))
     uids = re.findall(r"uid_(\d+)", cgroup)
-    found = identity.runtime(cgroup, int(uids[-1]) if uids else 1000)
-    assert found == (case["runtime"], job_id)
+    line = (Ancestor(1, "python", 1, 0.0, int(uids[-1]) if uids else 1000),)
+    assert identity.runtime(JobOrigin(line, "", cgroup)) == (case["runtime"], job_id)
 
 
 @pytest.mark.parametrize("cgroup", CASES["forged"]["cgroups"])
 def test_a_control_group_that_a_user_can_make_numbers_no_job(cgroup: str) -> None:
-    assert identity.runtime(filled(cgroup), 1000) == ("process", "")
+    line = (Ancestor(1, "python", 1, 0.0, 1000),)
+    assert identity.runtime(JobOrigin(line, "", filled(cgroup))) == ("process", "")
 
 
 @of_each(CASES["labels"])
