@@ -2,7 +2,7 @@
 keep the time range and selection."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from agent.metrics import beside
 from agent.model import Cause, Pair, State
@@ -30,22 +30,16 @@ def name_of(pair: Pair) -> str:
     return state.value if cause is Cause.NONE else f"{state.value}: {word}"
 
 
-class Step(NamedTuple):
-    """The colour of values at or above a threshold. The threshold of the lowest step is None."""
-
-    value: float | None
-    colour: str
-
-
-Steps = tuple[Step, ...]
+Json = dict[str, Any]
+Steps = list[Json]
 
 STEPS: Mapping[str, Steps] = {
-    name: (Step(None, COLOURS[lowest]), *(Step(value, COLOURS[name]) for value, name in higher))
+    name: [{"color": COLOURS[word], "value": value} for value, word in ((None, lowest), *higher)]
     for name, (lowest, *higher) in LOOKS["steps"].items()
 }
-"""Colour steps, by the names that the dashboard files use."""
+"""Colours of values at or above a threshold, by the names that the dashboard files use. The
+threshold of the lowest step is None."""
 NEUTRAL, WELL = STEPS["neutral"], STEPS["well"]
-Json = dict[str, Any]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 BOARDS = {

@@ -216,6 +216,5 @@ def decimals(unit: str) -> Json:
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
     """Return the thresholds of a panel. `good` replaces the colour of good values."""
-    colours = ((good if step.colour == GOOD else step.colour, step.value) for step in steps)
-    listed = [{"color": colour, "value": value} for colour, value in colours]
+    listed = [step | ({"color": good} if step["color"] == GOOD else {}) for step in steps]
     return {"mode": "absolute", "steps": listed}

@@ -6,12 +6,6 @@ from typing import NamedTuple
 NODE = "instance, job"
 """The target labels of a machine."""
 
-JOB = "dgx-telemetry"
-"""The value of the `job` label that rules expect."""
-
-UP = f'up{{job="{JOB}"}}'
-"""Selector for the Prometheus metric that is 1 if the last scrape succeeded."""
-
 REMEMBERED = "1d"
 """How far rules look back for GPUs that were present before, and for past events."""
 

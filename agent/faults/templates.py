@@ -61,21 +61,13 @@ def _field(fault: Fault, name: str, form: str) -> str | None:
         return f"{{{{ {''.join(tests)}}}}}{last}{{{{ end }}}}"
     if name == fault.figure:
         one, bar, many = form.partition("|")
-        if bar:
-            only = one == "once"
-            count = "" if only else f"{COUNT} "
-            words = f"{{{{ if eq $value 1.0 }}}}{one}{{{{ else }}}}{many}{{{{ end }}}}"
-            return (
-                f"{{{{ if eq $value 1.0 }}}}once{{{{ else }}}}{COUNT} {many}{{{{ end }}}}"
-                if only
-                else count + words
-            )
-        return FORMS[form]
-    label = fault.device if name == "device" else ""
+        if not bar:
+            return FORMS[form]
+        once = one if one == "once" else f"1 {one}"
+        return f"{{{{ if eq $value 1.0 }}}}{once}{{{{ else }}}}{COUNT} {many}{{{{ end }}}}"
+    label = {"device": fault.device, "path": "path"}.get(name, "")
     if name.isdecimal() and int(name) < len(fault.names):
         label = fault.names[int(name)]
-    if name == "path":
-        label = name
     if fault.device == label == "kind":
         return '{{ reReplaceAll "_" " " $labels.kind }}'
     return f"{{{{ $labels.{label} }}}}" if label else None

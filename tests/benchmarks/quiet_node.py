@@ -17,7 +17,6 @@ from agent.catalogue import METRICS
 from agent.diagnosis.accounting import STATE, STATE_SECONDS, UNOBSERVED_SECONDS
 from agent.diagnosis.job_watch import REFERENCE
 from agent.diagnosis.pulses import STEP, STEPS
-from agent.faults.promql import JOB
 from agent.limits import paths
 from agent.model import GPU_LABELS
 from agent.sources import (
@@ -35,6 +34,7 @@ from agent.sources import (
     xid,
 )
 from agent.sources.agent_health import ABSENT_VALUES, BUILD_INFO, CLOCK_STEPS, LAST_TICK, SOURCE_UP
+from tests.support.alert_input import JOB
 from tests.support.alert_replay import used
 from tests.support.repository import TESTS
 

@@ -10,10 +10,10 @@ from urllib.request import urlopen
 
 import yaml
 
-from agent.faults.promql import JOB
 from agent.stack import files, programs
 from agent.stack.programs import FreePorts, choose
 from tests.stack.running import clean_environment, eventually
+from tests.support.alert_input import JOB
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
 

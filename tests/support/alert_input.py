@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from agent.catalogue import METRICS
 from agent.diagnosis.accounting import UNOBSERVED_SECONDS
-from agent.faults.promql import JOB
 from agent.sources.agent_health import LAST_TICK
 
+JOB = "dgx-telemetry"
 SCRAPE = 15
 """Seconds between two scrapes."""
 

@@ -18,12 +18,12 @@ from typing import Any
 import yaml
 
 from agent.config.settings import Settings
-from agent.faults.promql import JOB
 from agent.faults.thresholds import AlertThresholds
 from agent.model import Snapshot
 from alerts.build import rules
 from exporters.default_set import DefaultSet
 from exporters.prometheus import by_metric, without_single_links
+from tests.support.alert_input import JOB
 from tests.support.machines import Played
 
 SCALE = 1 / 30
