@@ -13,23 +13,23 @@ MOST_ANCESTORS = 64
 """Maximum number of ancestors of a process. A longer chain is a loop caused by reused PIDs."""
 
 MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
-"""Per tick: maximum number of threads of a process to list, maximum number of threads of a process
-to read, and maximum number of descendants of a GPU's processes to read."""
+"""A tick lists up to MOST_THREADS threads of a process, and reads up to MOST_FOLLOWED threads of a
+process and up to MOST_DESCENDANTS descendants of a GPU's processes."""
 
 MOST_LISTED, LIST_BEGUN, MOST_ASKED = 400, 10, 100
-"""Per tick: maximum number of threads of all processes to list, cost of starting a list (in
-threads), and maximum number of threads of a process to check for children."""
+"""A tick lists up to MOST_LISTED threads of all processes (starting a list counts as LIST_BEGUN
+threads), and checks up to MOST_ASKED threads of a process for children."""
 
 MOST_MET, MOST_AT_REST = 64, 32
-"""Per tick: maximum number of new processes to read (the ancestors of a process take 0.5 ms), and
-maximum number of idle processes of a GPU whose I/O bytes are read."""
+"""A tick reads up to MOST_MET new processes, because the ancestors of a process take 0.5 ms, and
+the I/O bytes of up to MOST_AT_REST idle processes of a GPU."""
 
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
 """Maximum number of concurrent threads that read the memory of processes (each may block), seconds
 that a tick waits for them, and seconds after which a process is used without the result."""
 
 POWER_SAMPLES = 300
-"""Number of 20 ms power samples to keep per GPU (6 s). The driver's buffer has 2.4 s."""
+"""Number of 20 ms power samples to keep per GPU (6 s). The driver's buffer holds 2.4 s."""
 
 JOBS_KEPT, RATES_KEPT = 50, 90
 """Number of receipts of ended jobs to keep, and number of 10 s rates to keep per running job."""

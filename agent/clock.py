@@ -39,9 +39,9 @@ class ProcessorTime(NamedTuple):
     def waited(self, before: "ProcessorTime", thread: int) -> float:
         """Return for how many seconds since `before` a thread, or the whole process, waited for a
         CPU or for Python's interpreter lock. The kernel counts a wait for the lock as sleep, like a
-        wait in a driver. It consists of short sleeps, and is not longer than the time for which the
-        thread with the lock was running or queued. That thread is assumed to be the busiest of the
-        other threads."""
+        wait in a driver. Such a wait consists of short sleeps, and is not longer than the time for
+        which the thread with the lock was running or queued. That thread is assumed to be the
+        busiest of the other threads."""
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)

@@ -71,7 +71,7 @@ PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MIS
 
 
 class Absent(Exception):
-    """Raised if a value is absent. `reason` is the reason, and the message has details."""
+    """Raised if a value is absent. The message contains details about the `reason`."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail or reason.value)

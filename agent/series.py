@@ -19,7 +19,7 @@ KEPT = 12.0
 
 
 class Point(NamedTuple):
-    """A value, when it was read, and when it expires (monotonic seconds)."""
+    """A value, the time of its reading, and its time of expiry (monotonic seconds)."""
 
     at: float
     value: float
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """The shape of a reading: which series it contains, and at which positions."""
+    """The shape of a reading: the series that it contains, and their positions."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
@@ -227,8 +227,8 @@ class SampleStore:
                         yield kept.shape.labels[place], point
 
     def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
-        """Return the samples that the driver took of a metric, and that were read since the last
-        tick. They are dropped on the next tick."""
+        """Return the driver's samples of a metric that were read since the last tick. The next tick
+        drops them."""
         return self._fresh_series.get(metric.name, ())
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:

@@ -30,7 +30,7 @@ def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
 
 
 def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
-    """Run work on the caller's thread. Only for tests and for work that cannot hang."""
+    """Run work on the caller's thread. Use this only for tests and for work that cannot hang."""
     done: Future[T] = Future()
     _run(done, work)
     return done

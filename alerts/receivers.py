@@ -39,7 +39,7 @@ NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 
 
 def missing(receivers: Receivers) -> str:
-    """Return a text about the first setting that lacks another setting, or an empty string."""
+    """Return a text about settings that another setting requires but are empty, or no text."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:

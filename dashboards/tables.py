@@ -22,7 +22,7 @@ from dashboards.board import (
 from dashboards.kinds import OfFigures, Panel, Scope, decimals, override, painted
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""Override that leaves a cell without a label blank. It would contain the text for empty panels."""
+"""Override that leaves a cell without a label blank. The default is the text for empty panels."""
 
 
 class Column(Struct, forbid_unknown_fields=True):

@@ -1,1 +1,1 @@
-"""Serve the snapshot and the status over HTTP, in several formats."""
+"""Serves the snapshot and the status over HTTP, in several formats."""

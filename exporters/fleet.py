@@ -21,7 +21,7 @@ GPU = re.compile(r'^dgx_gpu_info\{.*gpu="(\d+)".*uuid="([^"]+)"', re.MULTILINE)
 
 
 def node_page(node: NodePlan, page: bytes) -> str:
-    """Return the agent's metrics page, with the devices and job of the node instead."""
+    """Return the agent's metrics page with its devices and job replaced by those of the node."""
     page = SERIAL.sub(b'serial="%04d' % node.number, page)
     text = UUID.sub(b'"GPU-%04d' % node.number, page).decode()
     job = node.job_id, node.user, "slurm", "gpu", node.user, "", "", ""

@@ -136,7 +136,7 @@ GZIP_LEVEL = 1
 
 
 class RenderedPage(NamedTuple):
-    """A rendered exposition. `at` is when it was rendered on the agent's monotonic clock (s)."""
+    """A rendered exposition. `at` is the time of rendering on the agent's monotonic clock (s)."""
 
     tick: int
     at: float
@@ -179,7 +179,7 @@ class Exposition:
             return page
 
     def cached(self, accept: str) -> RenderedPage | None:
-        """Return the page of the latest tick, or None if it must be rendered. Never blocks."""
+        """Return the page of the latest tick, or None if it must be rendered. This never blocks."""
         page = self._pages.get(negotiate(accept).content_type)
         if page is None or page.tick != self._latest().tick or self.now() - page.at > LONGEST:
             return None

@@ -35,8 +35,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def simulated_machines() -> str:
-    """Return a text with the systems, scenarios, and faults of the simulator. It is read from data
-    files, because importing the simulator would double the time for printing the help."""
+    """Return a text with the systems, scenarios, and faults of the simulator. The text is read from
+    data files, because importing the simulator would double the time for printing the help."""
     folder = Path(__file__).parents[1] / "simulator"
     table = tomllib.loads((folder / "scenarios.toml").read_text("utf-8"))
     lists = [

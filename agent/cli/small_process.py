@@ -1,4 +1,4 @@
-"""Reduces the memory of a process that runs for months. Call before importing other modules."""
+"""Reduces the memory of a process that runs for months. Call its functions before other imports."""
 
 import ctypes
 import os

@@ -143,7 +143,7 @@ def _pair(cause: Cause) -> Pair:
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:
-    """Divide the inactive share of this tick in the same proportions as over the last seconds."""
+    """Divide the inactive share of this tick in the proportions of the last few seconds."""
     shares = divide_inactive(e) if inactive > 0 else {}
     whole = sum(share.seconds for share in shares.values())
     if not whole:

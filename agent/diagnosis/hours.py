@@ -48,7 +48,7 @@ class HourRow(msgspec.Struct):
 
 class Hour(msgspec.Struct):
     """Totals of an hour. `hour` is in hours since 1970, and `gpus` contains the seconds by GPU
-    UUID. Time before `since` (wall time) was not observed; 0 if the hour is complete."""
+    UUID. Time before `since` (wall time) was not observed. `since` is 0 if the hour is complete."""
 
     hour: int
     rows: list[HourRow]

@@ -1,4 +1,4 @@
-"""Seconds of a GPU by state and cause (a pair), and the current leader: the shown pair."""
+"""Seconds of a GPU by state and cause (a pair), and the pair that is currently displayed."""
 
 from collections import deque
 from dataclasses import dataclass, field

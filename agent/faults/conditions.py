@@ -339,7 +339,7 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Return `label_replace`: if label `source` matches, `label` is `word`, with $1 replaced."""
+    """Return `label_replace`: if label `source` matches `pattern`, set `label` to `word`."""
     whole = re.compile(pattern)
 
     def rows(samples: FaultSamples) -> Vector:

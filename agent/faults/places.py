@@ -1,4 +1,4 @@
-"""The place of an alert, such as a GPU or node: it begins the summary and has a dashboard."""
+"""The place of an alert, such as a GPU or node: its text in the summary, and its dashboard."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -7,7 +7,7 @@ NODE = "instance, job"
 """The target labels of a machine."""
 
 REMEMBERED = "1d"
-"""How far rules look back for GPUs that were present before, and for past events."""
+"""Period for which rules look back for GPUs that were present, and for past events."""
 
 SPAN_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
@@ -73,7 +73,7 @@ value is held if the alert has no `for`."""
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
     """Return a PromQL expression that uses the last value of a series after failed scrapes, for an
-    alert with a `for` of `hold` seconds. A short `hold` applies only to stale values."""
+    alert with a `for` of `hold` seconds. If `hold` is short, only stale values are replaced."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"

@@ -24,7 +24,7 @@ SAME_TICK = 0.5
 
 PCIE_UNIT = 1_054_800.0
 """Bytes of wire traffic in one unit of GPM's PCIe metrics, which NVML documents as MiB. According
-to the byte counters of two H100s, it is 1.0547e6 and 1.0548e6. With this unit, the traffic of
+to the byte counters of two H100s, the unit is 1.0547e6 and 1.0548e6. With this unit, the traffic of
 copies to the GPU is 1.078 times their payload, and that of copies from the GPU 1.094 times (20 and
 24 bytes of overhead per 256 bytes).
 """

@@ -22,10 +22,10 @@ DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
 RECORD = 8192  # Bytes; the kernel refuses to copy a record into a shorter buffer
 MOST_LINES = 10_000
-"""Maximum number of records per read. Most kernels keep fewer. More take several reads."""
+"""Maximum number of records per read. Most kernels keep fewer. Later reads return the rest."""
 
 KERNEL = 0
-"""Syslog facility of kernel messages. Messages that programs write to the log have others."""
+"""Syslog facility of kernel messages. Messages that programs write have other facilities."""
 
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "

@@ -22,7 +22,7 @@ from agent.ranges import ANY
 T = TypeVar("T")
 
 REASON_OF_CODE = {int(code): Reason(name) for code, name in beside(__file__).items()}
-"""The reason for each NVML return code. For all other codes, it is `failed`."""
+"""The reason for each NVML return code. For all other codes, the reason is `failed`."""
 
 
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # "no value" if the call succeeds

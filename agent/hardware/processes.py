@@ -86,7 +86,7 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """Return the entries of /proc/PID/status by key. If it cannot be read, there are none."""
+    """Return the entries of /proc/PID/status by key. Return none if the file cannot be read."""
     lines = text_or_nothing(files, f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
@@ -121,13 +121,13 @@ def user_namespace(files: FileTree, pid: int) -> str:
 
 
 def command(files: FileTree, pid: int) -> tuple[str, ...]:
-    """Return the command line of a process, or no words if it cannot be read. May block."""
+    """Return the command line of a process, or `("",)` if it cannot be read. The read may block."""
     return tuple(text_or_nothing(files, f"/proc/{pid}/cmdline").rstrip("\0").split("\0"))
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
     """Return the environment variables in `names` of a process. The result is empty if they cannot
-    be read, as for another user's process without CAP_SYS_PTRACE. May block."""
+    be read, as for another user's process without CAP_SYS_PTRACE. The read may block."""
     entries = text_or_nothing(files, f"/proc/{pid}/environ").split("\0")
     pairs = (entry.partition("=") for entry in entries)
     return {name: value for name, _, value in pairs if name in names}

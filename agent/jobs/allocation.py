@@ -1,5 +1,5 @@
 """Finds the GPUs that are allocated to each job, even if the job does not use them, in the output
-of Slurm commands and of the kubelet. Pure functions.
+of Slurm commands and of the kubelet. All functions are pure, except those that take a FileTree.
 
 A GPU has three numbers, which may all differ: the NVML index (in PCI address order), the minor
 number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each number
@@ -73,7 +73,7 @@ GPU_RESOURCE, GPU_IDS = re.compile(_TABLE["resource"]), tuple(_TABLE["prefixes"]
 
 
 def unknown(what: str, text: str) -> Absent:
-    """Return an exception which says that part of the allocation is not understood."""
+    """Return an exception for a part of the allocation that cannot be parsed."""
     return Absent(Reason.UNKNOWN, f"{what} {text!r:.80} is not understood")
 
 

@@ -1,5 +1,5 @@
-"""Groups GPU processes into jobs, based on their data in /proc. Pure functions. Only processes of
-the same owner (agent.jobs.identity.owner) can belong to the same job."""
+"""Groups GPU processes into jobs, based on their data in /proc. All functions are pure. Only
+processes of the same owner (agent.jobs.identity.owner) can belong to the same job."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass

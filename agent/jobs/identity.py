@@ -1,4 +1,4 @@
-"""Groups GPU processes into jobs, and names the jobs, based on /proc data. Pure functions."""
+"""Groups GPU processes into jobs, and names the jobs, based on /proc data, without I/O."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

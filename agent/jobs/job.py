@@ -202,7 +202,7 @@ class Job:
 
 
 class WatchedJobs(NamedTuple):
-    """All jobs: the running jobs by their first GPU, and the ended jobs, most recent first."""
+    """All jobs: running jobs, sorted by their first GPU, and ended jobs, most recent first."""
 
     running: tuple[Job, ...] = ()
     ended: tuple[Receipt, ...] = ()

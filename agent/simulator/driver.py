@@ -42,7 +42,7 @@ def resolve(system: SystemModel, wanted: str) -> str:
 
 
 class EventSet(NamedTuple):
-    """An NVML event set: the GPUs registered for XID errors, and their errors since then."""
+    """An NVML event set: the GPUs registered for XID errors, and the errors that occurred."""
 
     gpus: set[int]
     happened: deque[tuple[int, int]]
@@ -71,7 +71,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Make an NVML function return the error `code`, for one GPU or all. None restores it."""
+        """Make an NVML function return the error `code`, for one GPU or all. For None, stop."""
         if code is None:
             self.failures.pop((function, index), None)
         else:

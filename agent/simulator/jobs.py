@@ -23,7 +23,7 @@ SERVER = ("python3", "serve.py", "--model", "/raid/models/chat")
 
 @dataclass(slots=True)
 class SimulatedThread:
-    """A thread: what it does, and its name, which the kernel truncates."""
+    """A thread: its activity, and its name, which the kernel truncates."""
 
     number: int
     name: str

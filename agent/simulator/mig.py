@@ -24,7 +24,7 @@ MOST_INSTANCES = 7
 
 
 class Profile(NamedTuple):
-    """A MIG profile: its number, its slices (of seven), and its memory in eighths of the GPU's."""
+    """A MIG profile: its number, its slices (of seven), and its memory in eighths of GPU memory."""
 
     number: int
     slices: int

@@ -95,7 +95,7 @@ class ActivityFromGpm:
 @dataclass(slots=True)
 class WindowFromGpm:
     """Measures windows of 100 ms between two GPM samples, while the GPU exchanges data with other
-    GPUs. At the start of a job, it does so every second, so that the work level is known soon."""
+    GPUs. At the start of a job, it measures every second, so that the work level is known soon."""
 
     gpm: Gpm
     taken: int = 0

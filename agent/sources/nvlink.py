@@ -35,7 +35,7 @@ link is active, but its traffic is disabled."""
 
 KIB_BYTES = 1024.0
 _FIELDS = (138, 139, 140, 141)
-"""Field IDs: KiB of payload transmitted and received, and the same KiB with protocol overhead."""
+"""Field IDs for KiB of payload transmitted and received, and KiB with protocol overhead."""
 
 _OF_ALL = TRANSMITTED, RECEIVED, WIRE_TRANSMITTED, WIRE_RECEIVED
 _OF_LINK = LINK_TRANSMITTED, LINK_RECEIVED, LINK_WIRE_TRANSMITTED, LINK_WIRE_RECEIVED
@@ -132,7 +132,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval (s) of remote ends. It is short if a link has just come up."""
+        """Return the interval (s) for remote ends. It is short if a link has just come up."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:

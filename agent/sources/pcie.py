@@ -44,7 +44,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """Reads PCIe traffic with a call that blocks for 20 ms per direction; two GPUs per tick."""
+    """Reads PCIe traffic with a call that takes 20 ms per direction. Two GPUs are read per tick."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device

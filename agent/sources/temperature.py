@@ -33,7 +33,7 @@ COOL = 10.0
 
 
 def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
-    """Return a figure with the core temperature and its limit, named `cool_core` if it is low."""
+    """Return the core temperature and its limit as a figure, named `cool_core` for a cool core."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
     if core is None or limit is None:
         return []

@@ -29,7 +29,7 @@ async def run_all(
     say: Callable[[str], None],
 ) -> None:
     """Run the programs until `stop` is done, and write their output to `logs`. When all are ready,
-    call `once_ready`. Raise BadInput if a program fails or exits that is not optional."""
+    call `once_ready`. Raise BadInput if a program that is not optional fails or exits."""
     running: dict[str, Process] = {}
 
     def lost(program: StackProgram, how: str) -> None:

@@ -209,8 +209,8 @@ OF_PATH = {
 
 
 def ailing_paths(findings: Sequence[FindingStatus], gpus: Iterable[int]) -> Ailing:
-    """Return the level of each device and GPU path that has a finding that has not ended. A fault
-    of the NVSwitches affects the NVLinks of all GPUs."""
+    """Return the level of each device and GPU path with a finding that has not ended. A fault of
+    the NVSwitches affects the NVLinks of all GPUs."""
     found: dict[tuple[str, str], Level] = {}
     all_of = tuple(f"gpu{number}" for number in gpus)
     for one in findings:

@@ -34,7 +34,7 @@ from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
 COSTS = 0.25
-"""If low clocks cost at least this share of time, `throttled` is shown even if not the largest."""
+"""If at least this share of time is lost to low clocks, the state shown is `throttled`."""
 
 BESIDE = 0.06
 """A lost share of the window below this minimum is not shown. The minimum is twice as high for
@@ -193,7 +193,7 @@ def first_step(gpu: Judged, loss: Pair) -> str:
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return the first step for a fault. For lost time, it depends on the largest cause."""
+    """Return the first step for a fault. For lost time, the step depends on the largest cause."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:

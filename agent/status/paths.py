@@ -95,7 +95,7 @@ def path_statuses(
     ways: Sequence[Way], bandwidth: PathAccounts, samples: SampleStore, *, silent: bool
 ) -> tuple[PathStatus, ...]:
     """Return the current status of every path. While the driver does not respond (`silent`), GPU
-    traffic is omitted, because some figures would expire too late."""
+    traffic is omitted, because some old values have not expired yet."""
     limited = any(way.limit for way in ways if way.key.path == "disk")  # arrays cover their disks
     found = []
     for way in ways:

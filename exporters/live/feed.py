@@ -54,7 +54,7 @@ class Feed:
         self._clients.discard(client)
 
     def first(self) -> str:
-        """Return the initial events as JSON for HTML, `[[name, data]]`. Cached for each tick."""
+        """Return the initial events of the latest tick as JSON for HTML, `[[name, data]]`."""
         if self._first[0] != self.board.tick:
             parts = (("history", self._history(None)), ("status", self.board.json()))
             pairs = ",".join(f'["{name}",{data.decode()}]' for name, data in parts)
