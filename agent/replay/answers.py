@@ -2,9 +2,9 @@
 writes recordings. Several threads may add responses. A response is stored only if it has changed.
 
 A refusal is an object with a single key: `error` (an NVML error code), `mismatch`, or `errno`. Any
-other object with a single key is a structure named in `REBUILD`. A frame contains the responses of
-a tick. It ends after `SILENCE` without calls, after `SPAN`, or when the response to a query differs
-from an earlier response in the frame.
+other object with a single key is a structure whose kind is the key. A frame contains the responses
+of a tick. It ends after `SILENCE` without calls, after `SPAN`, or when the response to a query
+differs from an earlier response in the frame.
 """
 
 import ctypes
@@ -15,9 +15,7 @@ import os
 import threading
 import zlib
 from bisect import bisect_right
-from collections import namedtuple
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from operator import sub
 from types import SimpleNamespace
@@ -39,6 +37,7 @@ recordings are neither written nor read. The replay of a real recording needs fo
 much memory."""
 
 WIDEST = 2**64
+WITH_NAMES = ("map", "object", "named")  # older recordings have named tuples
 CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
 UNTAPED = {
     "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
@@ -122,25 +121,12 @@ def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
     if isinstance(value, Mapping):
         return {"map": _encode_all(value)}
     if hasattr(value, "_asdict"):
-        return {"named": _encode_all(value._asdict())}
+        return {"object": _encode_all(value._asdict())}
     if isinstance(value, tuple):
         return {"tuple": [encode(item) for item in value]}
     if isinstance(value, list | ctypes.Array):
         return [encode(item) for item in value]
     return {"object": _encode_all(_attributes(value))}
-
-
-@lru_cache(maxsize=256)
-def _named(names: tuple[str, ...]) -> Callable[..., Any]:
-    return namedtuple("Taped", names, rename=True)
-
-
-REBUILD: dict[str, tuple[type, Callable[[Any], Any]]] = {
-    "tuple": (list, tuple),
-    "map": (dict, dict),
-    "object": (dict, lambda parts: SimpleNamespace(**parts)),
-    "named": (dict, lambda parts: _named(tuple(parts))(*parts.values())),
-}
 
 
 def decode(answer: Json) -> Any:
@@ -150,12 +136,12 @@ def decode(answer: Json) -> Any:
     if not isinstance(answer, dict):
         return answer
     name, content = next(iter(answer.items()), ("", None))
-    kind, rebuild = REBUILD.get(name, (None, None))
-    if len(answer) != 1 or rebuild is None or not isinstance(content, kind or ()):
-        raise ValueError(f"an answer is {answer!r:.60}, expected one of {list(REBUILD)}")
-    if isinstance(content, dict):
-        return rebuild({part: decode(item) for part, item in content.items()})
-    return rebuild(decode(content))
+    if len(answer) == 1 and name == "tuple" and isinstance(content, list):
+        return tuple(map(decode, content))
+    if len(answer) != 1 or name not in WITH_NAMES or not isinstance(content, dict):
+        raise ValueError(f"an answer is {answer!r:.60}, expected a tuple or one of {WITH_NAMES}")
+    parts = {part: decode(item) for part, item in content.items()}
+    return parts if name == "map" else SimpleNamespace(**parts)
 
 
 NVML_FAILURES = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)
