@@ -19,7 +19,6 @@ from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
 from agent.jobs.job import amount, percent
 from agent.model import BUSY, LOST_STATES, State
 from agent.report.gpu_time import (
-    HARDWARE,
     HOUR,
     KWH,
     GpuTime,
@@ -33,7 +32,7 @@ from agent.report.gpu_time import (
     summary,
     words,
 )
-from agent.report.questions import agent_report, prometheus_report
+from agent.report.questions import HARDWARE, agent_report, prometheus_report
 from exporters.settings import HttpConfig
 
 MANY_LACK, MOST_NODES = 0.05, 5

@@ -14,28 +14,9 @@ from agent.model import BUSY, LOST_STATES, Cause, Pair, State, time_in
 
 Document = dict[str, Any]
 
-JOB_LABELS = ("job_id", "user", "partition", "account")
-LABELS = {
-    "cluster": ("cluster",),
-    "node": ("instance", "cluster"),
-    "job": (*JOB_LABELS, "cluster"),
-    "user": ("user",),
-    "account": ("account",),
-    "namespace": ("namespace",),
-}
-"""Labels for each grouping of a report. The first label is the name of the row. Nodes and jobs also
-have a cluster, because names may be the same in different clusters."""
-
-IN_NAMESPACE = "([^/]+)/.+"
-"""Pattern for the job ID of a Kubernetes pod, which has the form NAMESPACE/POD."""
-
-HARDWARE = ("cluster", "node")
-"""Groupings by hardware. Their rows include hours without a job."""
-
 HOUR, KWH = 3600.0, 3.6e6
 NO_JOB = State.IDLE, Cause.NONE
 NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cost])."
-MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
 
 
 class Price(NamedTuple):
@@ -233,14 +214,6 @@ def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
         if row.total > 0
     )
     return tuple(sorted(kept, key=lambda row: (-row.lost, -row.of(State.IDLE), row.name)))
-
-
-def pair_of(state: str, cause: str) -> Pair | None:
-    """Return the state and cause with these names, or None if this version does not know them."""
-    try:
-        return State(state), Cause(cause)
-    except ValueError:
-        return None
 
 
 def document(report: Report) -> Document:

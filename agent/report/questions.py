@@ -21,24 +21,30 @@ from agent.errors import BadInput
 from agent.faults import records
 from agent.faults.promql import NODE
 from agent.faults.promql import seconds as seconds_of
-from agent.model import LOST_STATES, Pair, State, time_in
+from agent.model import LOST_STATES, Cause, Pair, State, time_in
 from agent.ranges import is_loopback
-from agent.report.gpu_time import (
-    HARDWARE,
-    HOUR,
-    IN_NAMESPACE,
-    JOB_LABELS,
-    LABELS,
-    MANY_CURRENCIES,
-    Document,
-    GpuTime,
-    Price,
-    Report,
-    known_sum,
-    ordered,
-    pair_of,
-)
+from agent.report.gpu_time import HOUR, Document, GpuTime, Price, Report, known_sum, ordered
 from agent.sources.system import GPUS_EXPECTED
+
+JOB_LABELS = ("job_id", "user", "partition", "account")
+LABELS = {
+    "cluster": ("cluster",),
+    "node": ("instance", "cluster"),
+    "job": (*JOB_LABELS, "cluster"),
+    "user": ("user",),
+    "account": ("account",),
+    "namespace": ("namespace",),
+}
+"""Labels for each grouping of a report. The first label is the name of the row. Nodes and jobs also
+have a cluster, because names may be the same in different clusters."""
+
+IN_NAMESPACE = "([^/]+)/.+"
+"""Pattern for the job ID of a Kubernetes pod, which has the form NAMESPACE/POD."""
+
+HARDWARE = ("cluster", "node")
+"""Groupings by hardware. Their rows include hours without a job."""
+
+MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
 
 ANSWER_SECONDS = 60.0
 MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # maximum bytes per response and per read
@@ -134,19 +140,17 @@ def _sums(
     nodes. Groupings by hardware use only the first record, because it includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
-        sums = f"sum_over_time({_span(f'{record}{chosen}', other, since)}){prices}"
+        span = f"{record}{chosen}[{since}]"
+        if other:  # without the nodes and hours that have this record
+            lacks = f"({record}{chosen} unless on (instance, job) last_over_time({other}[1h]))"
+            span = f"{lacks}[{since}:{records.REPORT_EVERY}]"
+        sums = f"sum_over_time({span}){prices}"
         if by == "namespace":
             sums = f'label_replace({sums}, "namespace", "$1", "job_id", "{IN_NAMESPACE}")'
         for labels, value in _query(url, f"sum by ({', '.join(grouping)}) ({sums})"):
             key = tuple(labels.get(name, "") for name in grouping)
             found[key] = found.get(key, 0.0) + value
     return found
-
-
-def _span(chosen: str, other: object, since: str) -> str:
-    """Return PromQL for the samples of a period, except for nodes and hours with `other`."""
-    lacking = f"({chosen} unless on (instance, job) last_over_time({other}[1h]))"
-    return f"{lacking}[{since}:{records.REPORT_EVERY}]" if other else f"{chosen}[{since}]"
 
 
 def prices_of(since: str) -> str:
@@ -294,6 +298,14 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
         rate=receipt.get("mean_steps_per_second"),
         advice=(receipt.get("hang") or {}).get("action", ""),
     )
+
+
+def pair_of(state: str, cause: str) -> Pair | None:
+    """Return the state and cause with these names, or None if this version does not know them."""
+    try:
+        return State(state), Cause(cause)
+    except ValueError:
+        return None
 
 
 def _parts(seconds_by_pair: Mapping[str, float]) -> dict[Pair, float]:

@@ -11,7 +11,6 @@ from agent.cli.table import local
 from agent.model import Cause, State
 from agent.report import questions
 from agent.report.gpu_time import (
-    MANY_CURRENCIES,
     GpuTime,
     Price,
     cost_line,
@@ -19,7 +18,7 @@ from agent.report.gpu_time import (
     summary,
     together,
 )
-from agent.report.questions import NoAnswer, fetched, from_agent, price_of
+from agent.report.questions import MANY_CURRENCIES, NoAnswer, fetched, from_agent, price_of
 from tests.agent.report.test_report import BUSY, DISK, IDLE, REPORT, ROWS, of_agent, report, server
 from tests.support.answering import answering
 

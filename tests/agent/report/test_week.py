@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from agent.cli.parser import run_command
-from agent.report.gpu_time import HARDWARE
-from agent.report.questions import from_prometheus
+from agent.report.questions import HARDWARE, from_prometheus
 from tests.agent.report.test_report import server
 from tests.support.alert_replay import run_promtool
 from tests.support.nightly import NIGHTLY
