@@ -66,7 +66,7 @@ class DefaultSet:
 
     def answered(self, client: str) -> None:
         """Count a response to a client, for every series that is still exported as 0."""
-        for part in self._new.values():
+        for part in list(self._new.values()):  # the rendering thread may change it
             if client in part.answers or len(part.answers) < 64:  # clients
                 part.answers[client] += 1
 

@@ -88,9 +88,7 @@ class AgentPages:
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
         """Return the exposition of this tick. It is rendered once for all clients."""
-        found = exposition.cached(accept)
-        if found is None:
-            found = await self._rendered(partial(exposition.page, accept))
+        found = await self._rendered(partial(exposition.page, accept))
         gzip = wants_gzip(request)
         body = found.zipped if gzip else found.plain
         return coded(body, negotiate(accept).content_type, gzip=gzip, vary=vary)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -162,27 +161,17 @@ class Exposition:
         self._default = DefaultSet()
         self._pages: dict[str, RenderedPage] = {}
         self._lines: dict[str, ExpositionLines] = {}
-        self._one_at_a_time = threading.Lock()
         self._process = process
 
     def page(self, accept: str) -> RenderedPage:
-        """Return the rendered page. Rendering may take tens of milliseconds, so this method must
-        not be called in the event loop."""
-        form = negotiate(accept)
-        with self._one_at_a_time:
-            page = self.cached(accept)
-            if page is None:
-                snapshot, at = self._latest(), self.now()
-                plain = self.write(snapshot, at, form)
-                page = RenderedPage(snapshot.tick, at, plain, compress(plain, GZIP_LEVEL, mtime=0))
-                self._pages[form.content_type] = page
-            return page
-
-    def cached(self, accept: str) -> RenderedPage | None:
-        """Return the page of the latest tick, or None if it must be rendered. This never blocks."""
-        page = self._pages.get(negotiate(accept).content_type)
-        if page is None or page.tick != self._latest().tick or self.now() - page.at > LONGEST:
-            return None
+        """Return the page of the latest tick. Rendering may take tens of milliseconds, so this
+        method must not be called in the event loop, nor in several threads at a time."""
+        form, snapshot, at = negotiate(accept), self._latest(), self.now()
+        page = self._pages.get(form.content_type)
+        if page is None or page.tick != snapshot.tick or at - page.at > LONGEST:
+            plain = self.write(snapshot, at, form)
+            page = RenderedPage(snapshot.tick, at, plain, compress(plain, GZIP_LEVEL, mtime=0))
+            self._pages[form.content_type] = page
         return page
 
     def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
