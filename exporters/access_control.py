@@ -9,6 +9,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from aiohttp import BasicAuth, hdrs, web
@@ -101,26 +102,23 @@ def _name(host: str) -> str:
 CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry", charset="UTF-8"'}
 
 
+@dataclass(eq=False)
 class AccessControl:
     """Middleware that checks all requests, and closes the connections of rejected clients. As in
     other Prometheus exporters, the health and readiness endpoints are also protected."""
 
-    def __init__(
-        self, users: Callable[[], Mapping[str, str]], names: Callable[[], tuple[str, ...]] = tuple
-    ) -> None:
-        """`names` returns the agent's host names, in addition to the loopback names."""
-        self._users = users
-        self._names = names
-        self._passwords = Passwords()
+    users: Callable[[], Mapping[str, str]]
+    names: Callable[[], tuple[str, ...]] = tuple  # of the agent, besides the loopback names
+    _passwords: Passwords = field(default_factory=Passwords)
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Check a request before `handler` runs, even if the path does not exist."""
-        if is_misdirected(request, self._names()):
+        if is_misdirected(request, self.names()):
             return refused(421, "This name is not known here; allowed_hosts would make it known.")
         if is_cross_site(request):
             return refused(403, "The stream is for the agent's own page.")
-        if users := self._users():
+        if users := self.users():
             try:
                 given = BasicAuth.decode(
                     request.headers.get(hdrs.AUTHORIZATION, ""), encoding="utf-8"

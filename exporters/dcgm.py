@@ -9,6 +9,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from math import floor
 from socket import gethostname
@@ -111,25 +112,20 @@ class DcgmRow(NamedTuple):
     says: dict[str, str]
 
 
+@dataclass(eq=False)
 class DcgmExposition(Exposition):
     """Renders the latest snapshot with DCGM names, at most once per tick."""
 
-    def __init__(
-        self,
-        latest: Callable[[], Snapshot],
-        samples: SampleStore,
-        now: Callable[[], float],
-        config: Callable[[], DcgmConfig],
-    ) -> None:
-        super().__init__(latest, now, process=False)
-        self._samples = samples
-        self._config = config
-        self._host = os.environ.get("NODE_NAME") or gethostname()
-        self._rates: Samples = defaultdict(dict)
+    samples: SampleStore
+    config: Callable[[], DcgmConfig]
+    _: KW_ONLY
+    process: bool = False
+    host: str = field(default_factory=lambda: os.environ.get("NODE_NAME") or gethostname())
+    _rates: Samples = field(default_factory=lambda: defaultdict(dict))
 
     @property
     def enabled(self) -> bool:
-        return self._config().enabled
+        return self.config().enabled
 
     def tick(self, _: Snapshot) -> None:
         """Store the rates that are exported as gauges. This is a poller listener. A rate covers the
@@ -137,8 +133,8 @@ class DcgmExposition(Exposition):
         found: Samples = defaultdict(dict)
         fields = table().field if self.enabled else ()
         for name in (name for one in fields if one.rate for name in one.metrics):
-            for labels in self._samples.all(METRICS[name]):
-                rate = self._samples.rate(METRICS[name], *labels)
+            for labels in self.samples.all(METRICS[name]):
+                rate = self.samples.rate(METRICS[name], *labels)
                 if rate is not None:
                     found[name][labels] = rate
         self._rates = found
@@ -163,7 +159,7 @@ class DcgmExposition(Exposition):
                 of_xid = one.metrics == (xid.LAST.name,)
                 found.append(({**says, **about(int(value))} if of_xid else says, value))
         known = table()
-        for dcgm, since in one.exported(self._config().names):
+        for dcgm, since in one.exported(self.config().names):
             name, kind, unit = dcgm.name, dcgm.kind, dcgm.unit
             labels = known.labels | (known.labels_since if since else known.labels_before)
             if found:
@@ -184,7 +180,7 @@ class DcgmExposition(Exposition):
         for one in sorted(_labelled(samples, gpu.INFO), key=lambda info: int(info["gpu"])):
             says = {name: one[name] for name in ("uuid", "pci_bus_id", "model")}
             says |= {"index": one["gpu"], "device": f"nvidia{one['gpu']}"}
-            says |= {"host": self._host, "driver": driver}
+            says |= {"host": self.host, "driver": driver}
             for number, profile in divided.get(one["uuid"], {"": ""}).items():
                 place = {"instance": number, "profile": profile}
                 yield DcgmRow(one["uuid"], number, {**says, **place})

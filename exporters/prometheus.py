@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from gzip import compress
 from math import isfinite
@@ -143,30 +143,24 @@ class RenderedPage(NamedTuple):
     zipped: bytes
 
 
+@dataclass(eq=False)
 class Exposition:
     """Renders the latest snapshot once per tick, for all clients."""
 
-    def __init__(
-        self,
-        latest: Callable[[], Snapshot],
-        now: Callable[[], float],
-        *,
-        process: bool = True,
-        selected: Callable[[], MetricsConfig] = MetricsConfig,
-        per_link: Callable[[], bool] = bool,
-    ) -> None:
-        self._latest = latest
-        self.now = now
-        self._selected, self._per_link = selected, per_link
-        self._default = DefaultSet()
-        self._pages: dict[str, RenderedPage] = {}
-        self._lines: dict[str, ExpositionLines] = {}
-        self._process = process
+    latest: Callable[[], Snapshot]
+    now: Callable[[], float]
+    _: KW_ONLY
+    process: bool = True  # whether to include the metrics of the agent's process
+    selected: Callable[[], MetricsConfig] = MetricsConfig
+    per_link: Callable[[], bool] = bool
+    _default: DefaultSet = field(default_factory=DefaultSet)
+    _pages: dict[str, RenderedPage] = field(default_factory=dict)
+    _lines: dict[str, ExpositionLines] = field(default_factory=dict)
 
     def page(self, accept: str) -> RenderedPage:
         """Return the page of the latest tick. Rendering may take tens of milliseconds, so this
         method must not be called in the event loop, nor in several threads at a time."""
-        form, snapshot, at = negotiate(accept), self._latest(), self.now()
+        form, snapshot, at = negotiate(accept), self.latest(), self.now()
         page = self._pages.get(form.content_type)
         if page is None or page.tick != snapshot.tick or at - page.at > LONGEST:
             plain = self.write(snapshot, at, form)
@@ -178,10 +172,10 @@ class Exposition:
         """Return the exposition of a snapshot at time `at` (monotonic seconds)."""
         lines = self._lines.setdefault(form.content_type, ExpositionLines(form is OPEN))
         families = by_metric(snapshot.samples(at))
-        if not self._per_link():
+        if not self.per_link():
             families = without_single_links(families)
-        chosen = {**self._selected().of(families, lambda: self._default.choose(families, at))}
-        if self._process:
+        chosen = {**self.selected().of(families, lambda: self._default.choose(families, at))}
+        if self.process:
             with suppress(OSError):  # no /proc, or too many open files
                 chosen |= by_metric(process_samples())
         return (lines.write(chosen) + form.end).encode()

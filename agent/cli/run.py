@@ -175,7 +175,7 @@ async def _listen(
     """Start the HTTP server. Raise BadInput if the server cannot listen on the address."""
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
-    dcgm = DcgmExposition(latest, poller.samples, now, lambda: agent.settings[DcgmConfig])
+    dcgm = DcgmExposition(latest, now, poller.samples, lambda: agent.settings[DcgmConfig])
     exposition = exposition_of(agent)
     poller.listeners += [dcgm.tick, exposition.look]
     pages = AgentPages(

@@ -2,7 +2,7 @@
 timed on its own, and its failure does not affect other reads."""
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -268,24 +268,24 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
 SOON_SECONDS = 0.05  # Reads due within this time run now, as ticks are not exact
 
 
+@dataclass(slots=True, eq=False)
 class ReadSchedule:
     """The reads of a backend whose devices cannot be lost, such as the host."""
 
-    def __init__(self, reads: Iterable[Read], clock: Clock, read_costs: ReadCosts) -> None:
-        self.reads = tuple(reads)
-        self._clock = clock
-        self._read_costs = read_costs
+    reads: Sequence[Read]
+    clock: Clock
+    read_costs: ReadCosts
 
     def due(self) -> bool:
         """Return whether any read is due. Any thread may call this method."""
-        now = self._clock.monotonic() + SOON_SECONDS
+        now = self.clock.monotonic() + SOON_SECONDS
         return any(is_due(read, now) for read in self.reads)
 
     def run(self, emit: Emit) -> None:
-        now = self._clock.monotonic() + SOON_SECONDS
+        now = self.clock.monotonic() + SOON_SECONDS
         for read in self.reads:
             if is_due(read, now):
-                reading, _ = perform(read, self._clock, self._read_costs)
+                reading, _ = perform(read, self.clock, self.read_costs)
                 if not is_pending(read, reading):
                     emit(reading)
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
@@ -62,6 +62,7 @@ class Guard:
         return replace(reading, failure=self.failure) if self.failure else reading
 
 
+@dataclass(eq=False)
 class Worker:
     """Runs `work` once per tick on its own thread, and returns readings as they are completed.
 
@@ -70,37 +71,29 @@ class Worker:
     ends with its call.
     """
 
-    def __init__(
-        self,
-        name: str,
-        work: Work,
-        complete: Callable[[], bool],
-        clock: Clock,
-        leave: Leave | None = None,
-        *,
-        due: Callable[[], bool] = lambda: True,
-        is_pending: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.name = name
-        self.is_pending = is_pending  # whether a second turn in the tick has reads to run
-        self._due = due
-        self.complete = complete  # whether every read has been run at least once
-        self.busy = False
-        self._work = work
-        self._clock = clock
-        self._leave = leave
-        self._finished: SimpleQueue[Finished] = SimpleQueue()
-        self._lock = threading.Lock()  # guards the turn, for its thread and waiting threads
-        self._turns: SimpleQueue[None] = SimpleQueue()
-        self._waiting: list[Callable[[], None]] = []
-        self._threads = 0  # number of threads; only the latest runs turns
-        self._turn: Stopwatch | None = None
-        self._relief: asyncio.Future[None] | None = None
+    name: str
+    work: Work
+    complete: Callable[[], bool]  # whether every read has been run at least once
+    clock: Clock
+    leave: Leave | None = None
+    _: KW_ONLY
+    due: Callable[[], bool] = lambda: True
+    is_pending: Callable[[], bool] = lambda: False  # whether a second turn in the tick has reads
+    busy: bool = False
+    _finished: SimpleQueue[Finished] = field(default_factory=SimpleQueue)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # guards the turn
+    _turns: SimpleQueue[None] = field(default_factory=SimpleQueue)
+    _waiting: list[Callable[[], None]] = field(default_factory=list)
+    _threads: int = 0  # number of threads; only the latest runs turns
+    _turn: Stopwatch | None = None
+    _relief: "asyncio.Future[None] | None" = None
+
+    def __post_init__(self) -> None:
         self._start()
 
     def has_work(self) -> bool:
         """Return whether a turn (a run of `work`) is in progress or any read is due."""
-        return self.busy or self._due()
+        return self.busy or self.due()
 
     def start_turn(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
@@ -114,8 +107,8 @@ class Worker:
             self._waiting.append(end)
             if not self.busy:
                 self._begin()
-        if self._leave is not None and (self._relief is None or self._relief.done()):
-            self._relief = asyncio.ensure_future(self._relieve(self._leave))
+        if self.leave is not None and (self._relief is None or self._relief.done()):
+            self._relief = asyncio.ensure_future(self._relieve(self.leave))
         return ended
 
     def finished(self) -> list[Finished]:
@@ -144,7 +137,7 @@ class Worker:
                     self._begin()
             if wait is None:
                 return
-            await self._clock.sleep(max(wait, SHORTEST_WAIT) * self._clock.speed)
+            await self.clock.sleep(max(wait, SHORTEST_WAIT) * self.clock.speed)
 
     def _start(self) -> None:
         self._threads += 1
@@ -155,8 +148,8 @@ class Worker:
         guard = Guard(self.name, "worker")
         while True:
             self._turns.get()
-            self._turn = Stopwatch(self._clock)
-            guard.run(partial(self._work, self._finished.put), None)
+            self._turn = Stopwatch(self.clock)
+            guard.run(partial(self.work, self._finished.put), None)
             with self._lock:
                 if thread != self._threads:
                     return
@@ -172,7 +165,7 @@ class InlineWorker(Worker):
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()
-        self._work(self._finished.put)
+        self.work(self._finished.put)
         ended.set_result(None)
         return ended
 

@@ -34,8 +34,8 @@ Series = tuple[dict[str, str], float]
 def exposition(bench: AgentBench, config: DcgmConfig = BOTH) -> DcgmExposition:
     return DcgmExposition(
         lambda: bench.agent.poller.latest,
-        bench.agent.poller.samples,
         bench.clock.monotonic,
+        bench.agent.poller.samples,
         lambda: config,
     )
 
@@ -238,8 +238,8 @@ async def test_over_http_and_off_until_configured(name: str) -> None:
     config = [DcgmConfig()]
     shown = DcgmExposition(
         lambda: bench.agent.poller.latest,
-        bench.agent.poller.samples,
         bench.clock.monotonic,
+        bench.agent.poller.samples,
         lambda: config[0],
     )
     poller = bench.agent.poller

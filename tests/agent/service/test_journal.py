@@ -169,7 +169,7 @@ def test_a_read_that_fails_at_the_same_place_is_reported_once(
         lambda: True,
         FrozenClock(),
     )
-    poller = Poller([worker], ReadCosts(), worker._clock)
+    poller = Poller([worker], ReadCosts(), worker.clock)
     caplog.set_level(logging.INFO)
     for _ in failures:
         asyncio.run(poller.tick())

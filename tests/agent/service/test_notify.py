@@ -171,7 +171,7 @@ async def test_a_poller_that_stands_still_sends_no_beat(
     """A timer beside the poller would go on."""
     worker = Hanging("nvml", lambda emit: None, lambda: True, Stopped())
     notifier = partial(notify, manager(address), lambda: "")
-    poller = Poller([worker], ReadCosts(), worker._clock, listeners=[notifier])
+    poller = Poller([worker], ReadCosts(), worker.clock, listeners=[notifier])
     await poller.tick()
     assert count(receiver, "WATCHDOG=1") == 1
     worker.hangs = True
