@@ -19,6 +19,7 @@ AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
 
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
+WORD = 4  # bytes per unit of the InfiniBand data counters
 TICKS = 1e6  # increase of port_xmit_wait per second, times the load above 90 %
 PRESSURE_KINDS = ("some", "full")
 
@@ -183,8 +184,8 @@ class SimulatedDevices(SimulatedDevice):
         for hca in self.hcas:
             gigabits = float(hca.rate.split()[0])
             rate = max(QUIET_PORT, share * gigabits * 1e9 / 8)
-            yield f"xmit:{hca.name}", rate
-            yield f"rcv:{hca.name}", rate
+            yield f"xmit:{hca.name}", rate / WORD
+            yield f"rcv:{hca.name}", rate / WORD
             yield f"wait:{hca.name}", TICKS * max(0.0, share - 0.9)
             yield f"symbol_error:{hca.name}", hca.faults["errors"]
 

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from agent.metrics import beside
-from agent.simulator.devices import PRESSURE_KINDS
 from agent.simulator.jobs import USER, SimulatedProcess, SimulatedThread
 from agent.simulator.machine import Machine
 
@@ -14,7 +14,6 @@ Content = Callable[[], str]
 
 TEXTS: Mapping[str, Mapping[str, str]] = beside(__file__, "files")
 TICKS_PER_SECOND = 100  # Ticks per second of CPU time
-WORD = 4  # bytes per unit of the InfiniBand data counters
 
 MOUNT_LINES = (
     "proc /proc proc rw,relatime 0 0",
@@ -24,59 +23,41 @@ MOUNT_LINES = (
 SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=1048576 0 0"
 
 
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """The counters of a part of a machine. In a text, `{count[read]}` is a whole number."""
+
+    machine: Machine
+    it: Any
+
+    def __getitem__(self, name: str) -> int:
+        of_process = isinstance(self.it, SimulatedProcess)
+        meter = (self.machine.jobs if of_process else self.machine.devices).meter
+        owner = self.it.pid if of_process else getattr(self.it, "name", "")
+        return int(meter.read(f"{name}:{owner}" if owner else name, self.machine.now))
+
+
 def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Content]:
     """Return the files of one part of a machine, by path. Each read fills in the current state."""
+    given = {"machine": machine, "it": it, "count": Counters(machine, it)}
     return {
-        path.format(it=it, **others): partial(f"{text}\n".format, machine=machine, it=it)
+        path.format(it=it, **others): partial(f"{text}\n".format, **given)
         for path, text in TEXTS[kind].items()
     }
 
 
 def counted(machine: Machine) -> dict[str, Content]:
-    """Return the files with counters of the host, by path. The pressure of the host and of the
-    job's cgroup is the same, because only the job uses the host."""
-    pressure = {kind: partial(_pressure, machine, kind) for kind in ("cpu", "io", "memory")}
+    """Return the other files with counters of the host, by path."""
     cgroup = f"/sys/fs/cgroup{CGROUP}"
     return {
         "/proc/mounts": lambda: lines(*_mounts(machine)),
-        **{f"/proc/pressure/{kind}": content for kind, content in pressure.items()},
         f"{cgroup}/cgroup.procs": lambda: lines(*map(str, sorted(machine.jobs.processes))),
         f"{cgroup}/io.stat": lambda: _io_stat(machine),
-        f"{cgroup}/io.pressure": pressure["io"],
-        f"{cgroup}/memory.pressure": pressure["memory"],
-        **{
-            f"/sys/class/infiniband/{hca.name}/ports/1/counters/{name}": partial(
-                _port_counter, machine, f"{flow}:{hca.name}", unit
-            )
-            for hca in machine.devices.hcas
-            for name, (flow, unit) in PORT_COUNTERS.items()
-        },
     }
-
-
-PORT_COUNTERS = {
-    "port_xmit_data": ("xmit", WORD),
-    "port_rcv_data": ("rcv", WORD),
-    "port_xmit_wait": ("wait", 1),
-    "symbol_error": ("symbol_error", 1),
-    "link_downed": ("link_downed", 1),
-}
-"""For each file of an InfiniBand port: the counter, and its unit."""
-
-
-def _port_counter(machine: Machine, name: str, unit: int) -> str:
-    return lines(str(int(machine.devices.meter.read(name, machine.now) / unit)))
 
 
 def lines(*rows: str) -> str:
     return "".join(f"{row}\n" for row in rows)
-
-
-def _pressure(machine: Machine, resource: str) -> str:
-    names = [f"{resource}:{kind}" for kind in PRESSURE_KINDS]
-    totals = zip(PRESSURE_KINDS, machine.devices.meter.read_all(names, machine.now), strict=True)
-    averages = "avg10=0.00 avg60=0.00 avg300=0.00"
-    return lines(*(f"{kind} {averages} total={int(us)}" for kind, us in totals))
 
 
 def _mounts(machine: Machine) -> list[str]:
@@ -124,7 +105,6 @@ def process_tree(machine: Machine) -> dict[str, Content]:
             f"{folder}/schedstat": partial(_schedstat, machine, main),
             f"{folder}/cmdline": partial("".join, [f"{word}\0" for word in process.command]),
             f"{folder}/environ": partial(str, rank),
-            f"{folder}/io": partial(_io, machine, process.pid),
             f"{folder}/net/dev": partial(_net_dev, machine),
         }
     return tree
@@ -154,12 +134,6 @@ def _schedstat(machine: Machine, thread: SimulatedThread) -> str:
     """Return the nanoseconds that a thread ran and waited for a CPU, and 0 time slices."""
     ran, queued = (_seconds(machine, part, (thread,)) for part in ("cpu", "queued"))
     return f"{int(ran * NS)} {int(queued * NS)} 0\n"
-
-
-def _io(machine: Machine, pid: int) -> str:
-    names = f"read:{pid}", f"written:{pid}"
-    read, written = map(int, machine.jobs.meter.read_all(names, machine.now))
-    return lines(f"rchar: {read}", f"wchar: {written}")
 
 
 def _net_dev(machine: Machine) -> str:
