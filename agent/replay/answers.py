@@ -72,15 +72,11 @@ def identity(pointer: Any) -> int:
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
     """Return the key of a call, `name(arguments)`. A GPU handle is written as its index. Arguments
-    other than handles, numbers, and strings are omitted."""
-    values = [*args, *(keywords or {}).values()]
+    other than handles, numbers, and strings are omitted, as well as psutil's `nowrap`, which was
+    applied during recording."""
+    values = [*args, *(value for key, value in (keywords or {}).items() if key != "nowrap")]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
-
-
-def psutil_key(name: str, options: Mapping[str, Any]) -> str:
-    """Return the key of a psutil call. Omit `nowrap`, which was applied during recording."""
-    return key_of(name, (), {key: value for key, value in options.items() if key != "nowrap"})
 
 
 def field_key(index: int, field: int | tuple[int, int]) -> str:

@@ -41,7 +41,6 @@ from agent.replay.answers import (
     is_refusal,
     key_of,
     line,
-    psutil_key,
     refuse,
     union_member,
 )
@@ -293,7 +292,7 @@ class TapedPsutil:
         self._files = files
 
     def __getattr__(self, name: str) -> Any:
-        return lambda **options: self._files.answer(psutil_key(name, options), f"psutil.{name}")
+        return lambda **options: self._files.answer(key_of(name, (), options), f"psutil.{name}")
 
 
 class TapePlayer:

@@ -27,7 +27,6 @@ from agent.replay.answers import (
     gpm_keys,
     identity,
     key_of,
-    psutil_key,
     refusal,
     union_member,
 )
@@ -208,7 +207,7 @@ class RecordingPsutil:
     def __getattr__(self, name: str) -> Any:
         ask = getattr(self._psutil, name)
         return lambda **options: self._files.asked(
-            psutil_key(name, options), lambda: ask(**options), encode
+            key_of(name, (), options), lambda: ask(**options), encode
         )
 
 
