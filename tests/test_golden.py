@@ -16,8 +16,6 @@ from agent.sources.agent_health import CERTIFICATE_ENDS
 from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
-from exporters.prometheus import Exposition
-from exporters.settings import MetricsConfig
 from tests.conftest import Committed
 from tests.support import machines
 from tests.support.exposition import of_the_library
@@ -93,8 +91,6 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},
 }
 
-FULL = MetricsConfig(set="full")
-
 
 @pytest.mark.parametrize("name", MACHINES)
 def test_a_machine_scrapes_as_it_did(name: str, committed: Committed) -> None:
@@ -102,14 +98,7 @@ def test_a_machine_scrapes_as_it_did(name: str, committed: Committed) -> None:
     scrape = bench.scrape()
     latest, now = bench.agent.poller.latest, bench.clock.monotonic()
     for accept in (TEXT, OPENMETRICS):
-        exposition = Exposition(
-            lambda: latest,
-            bench.clock.monotonic,
-            process=False,
-            selected=lambda: FULL,
-            per_link=lambda: True,
-        )
-        assert exposition.page(accept).plain == of_the_library(latest, now, accept)
+        assert bench.exposition().page(accept).plain == of_the_library(latest, now, accept)
     committed(GOLDEN / f"{name}.prom", scrape)
 
 

@@ -8,7 +8,6 @@ import re
 import pytest
 
 from agent.simulator import SYSTEMS
-from exporters.prometheus import Exposition
 from exporters.reference import TEMPLATE
 from exporters.settings import MetricsConfig
 from tests.conftest import Committed
@@ -41,15 +40,7 @@ def counted(system: str) -> list[str]:
 def shown(bench: AgentBench, config: MetricsConfig, *, per_link: bool = False) -> tuple[int, int]:
     """Series and kB of a scrape, in two digits: some values have more digits in one run than in
     another."""
-    latest = bench.agent.poller.latest
-    selected = Exposition(
-        lambda: latest,
-        bench.clock.monotonic,
-        process=False,
-        selected=lambda: config,
-        per_link=lambda: per_link,
-    )
-    text = selected.page(TEXT).plain.decode()
+    text = bench.exposition(config, per_link=per_link).page(TEXT).plain.decode()
     return len(re.findall("^[^#]", text, re.MULTILINE)), int(float(f"{len(text) / 1000:.2g}"))
 
 

@@ -45,11 +45,7 @@ def machine() -> AgentBench:
 
 
 def shown(machine: AgentBench, config: MetricsConfig) -> str:
-    latest = machine.agent.poller.latest
-    selected = Exposition(
-        lambda: latest, machine.clock.monotonic, process=False, selected=lambda: config
-    )
-    return selected.page(TEXT).plain.decode()
+    return machine.exposition(config, per_link=False).page(TEXT).plain.decode()
 
 
 def names(text: str) -> set[str]:

@@ -23,11 +23,10 @@ from agent.model import Snapshot
 from alerts.build import rules
 from exporters.default_set import DefaultSet
 from exporters.prometheus import by_metric, without_single_links
-from tests.support.alert_input import JOB
+from tests.support.alert_input import TARGET
 from tests.support.machines import Played
 
 SCALE = 1 / 30
-TARGET = {"instance": "box:9935", "job": JOB}
 METRIC = re.compile(r"\bdgx_[a-z0-9_]+")
 RECORD = re.compile(r"[a-z_]+:[a-zA-Z0-9_:]+")
 

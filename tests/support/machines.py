@@ -26,6 +26,7 @@ from tests.support.frozen_clock import FrozenClock
 
 TEXT = "text/plain;version=0.0.4"
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+FULL = MetricsConfig(set="full")
 BUILD = re.compile(r"dgx_agent_build_info\{.*\} ")
 
 
@@ -74,12 +75,15 @@ class AgentBench:
 
     @cached_property
     def _exposition(self) -> Exposition:
+        return self.exposition()
+
+    def exposition(self, config: MetricsConfig = FULL, *, per_link: bool = True) -> Exposition:
         return Exposition(
             lambda: self.agent.poller.latest,
             self.clock.monotonic,
             process=False,
-            selected=lambda: MetricsConfig(set="full"),
-            per_link=lambda: True,
+            selected=lambda: config,
+            per_link=lambda: per_link,
         )
 
 
