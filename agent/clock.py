@@ -142,7 +142,7 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Return the times of each thread of this process. The kernel may lack support for this."""
+    """Return the times of each thread of this process. The kernel may not report them."""
     found = {}
     for thread in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError):

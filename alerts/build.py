@@ -81,7 +81,7 @@ OWNED = 120.0
 
 DOWN = "DgxAgentDown"
 OWNERS = "instance_gpu:job_info:owner"
-"""Name of the recording rule with the job on each GPU."""
+"""Name of the recording rule that contains the job on each GPU."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
 """Spaces inside template braces, which are removed. They would be 1 % of the files."""

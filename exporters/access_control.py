@@ -29,8 +29,8 @@ def require_bcrypt() -> None:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes, one at a time and on another thread. Correct
-    passwords are cached as digests with a process secret, so guesses do not delay their owners."""
+    """Checks passwords against bcrypt hashes, one at a time and on another thread. Digests of
+    correct passwords are cached, so attackers' guesses do not delay known users."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)

@@ -118,7 +118,7 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Return the series of paths whose hardware limit was ever below that in the data sheet."""
+        """Return the series of paths whose hardware limit was ever below that in the spec sheet."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]

@@ -29,7 +29,7 @@ class Settings:
     """Immutable settings, by type of section, as in `settings[DiskConfig].ignore`.
 
     A section that was not given has default values. Settings may also contain an object that is
-    computed from sections and expensive to create, such as the data sheet of the system.
+    computed from sections and expensive to create, such as the spec sheet of the system.
     """
 
     __slots__ = ("_values",)

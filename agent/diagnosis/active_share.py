@@ -90,12 +90,12 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
-    """Means of a GPU's metrics over the last seconds, as shares (0-1). Unknown means are None.
+    """Means of a GPU's metrics over the last 6 s, as shares (0-1). Unknown means are None.
 
     `payload` is the ratio of NVLink payload to the limit in the busier direction, and `sent` is the
     ratio in the transmit direction. `power` contains the levels of the 20 ms power samples, `level`
-    is the work level of the 100 ms windows, and `wire` is the ratio of NVLink wire bytes to
-    received bytes.
+    is the work level of the 100 ms windows, and `wire` is the ratio of received NVLink wire bytes
+    to payload bytes.
     """
 
     activity: float
@@ -130,10 +130,10 @@ def not_computing(second: ActiveSecond) -> float:
     """Return the share of the second in which the GPU is active but does no work of its own.
 
     If the GPU only spins, the share is its whole activity. If the power samples have two levels,
-    the share is the time at the lower level. With GPM, and while NVLink carries data, the share
-    also follows from SM activity between the values for transfers and for work; the larger share is
-    used, because idling, transfers, and work have three levels. Without GPM and without two levels,
-    the share follows from the NVLink bytes.
+    the share is the time at the lower level. With GPM, and while NVLink carries data, a share is
+    also computed from SM activity and NVLink bytes, and is used if it is larger, because idling,
+    transfers, and work have three levels. Without GPM and without two levels, the share follows
+    from the NVLink bytes.
     """
     if only_spins(second):
         return second.activity

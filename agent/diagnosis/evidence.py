@@ -64,7 +64,7 @@ class ProcessEvidence:
         """Return for how many seconds per second threads with the given roles wait for files. The
         host counts the time for which cores are idle because of such waits, and sampling shows
         which threads slept. The host's count omits waits while the core does other work, and
-        includes other programs, so the result is limited to half to twice the sampled time."""
+        includes other programs, so the result is 0.5 to 2 times the sampled time."""
         seen = sum(self.share(role, "blocked") for role in roles)
         samples, longer = self.context.samples, 0.0
         counted = samples.rate(host.IO_WAIT, seconds=SPAN)

@@ -56,7 +56,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """Return the row of an owner, or a new row. Above MOST_OWNERS, return the unowned row."""
+        """Return an owner's row, or a new row. Above MOST_OWNERS rows, return the unowned row."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER

@@ -23,7 +23,7 @@ more of 112 recorded GPUs would be diagnosed correctly, but unrelated traffic wo
 
 COPY_RATE = 0.87
 """Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With a
-ratio of 1, one fewer of 112 recorded GPUs is diagnosed correctly."""
+ratio of 1, one fewer of 112 recorded GPUs would be diagnosed correctly."""
 
 PAGEABLE_RATE = 8e9
 """Bytes per second of a copy from or to pageable memory by a thread (7 to 12 GB/s on an H100)."""

@@ -1,4 +1,4 @@
-"""Seconds of a GPU by state and cause (a pair), and the pair that is currently displayed."""
+"""Seconds of a GPU by state and cause (a pair), and the leader: the pair that is displayed."""
 
 from collections import deque
 from dataclasses import dataclass, field

@@ -72,7 +72,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """Return the paths of a GPU, busiest first, or of the host. Omit unknown traffic."""
+        """Return the paths of a GPU (or of the host), busiest first. Omit unknown traffic."""
         return self._wires.get((path, gpu), [])
 
     @cached_property

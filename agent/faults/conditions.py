@@ -120,7 +120,7 @@ OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
     "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
     "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
 }
-"""By PromQL function: the kind of sum it needs, and its result for a sum and a window (s)."""
+"""For each PromQL function: the kind of sum that it needs, and its result for a sum and a range."""
 
 TOKEN = re.compile(
     r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'

@@ -32,7 +32,7 @@ class Search:
         spec: SystemSpec | None = None,
         thresholds: AlertThresholds = USUAL,
     ) -> list[Finding]:
-        """Return the findings for a snapshot, most serious first. `spec` is the data sheet."""
+        """Return the findings for a snapshot, most serious first. `spec` is the spec sheet."""
         faults = by_kind(thresholds)
         if thresholds != self._thresholds:
             self._thresholds = thresholds

@@ -48,7 +48,7 @@ def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float)
 
 
 def slots(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield GPUs whose slot is slower than in the system data sheet although all lanes are active.
+    """Yield GPUs whose slot is slower than in the system spec sheet although all lanes are active.
 
     Only systems with a fixed mainboard are checked. In other systems, the same GPU may be installed
     on any mainboard.
@@ -91,7 +91,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield GPUs with NVLinks whose remote end is of another kind than in the system data sheet."""
+    """Yield GPUs with NVLinks whose remote end is of another kind than in the system spec sheet."""
     for wrong in wiring(machine.samples, machine.spec):
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)

@@ -24,7 +24,7 @@ FAULT = 2.3e-6
 
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
 """Name prefixes of PyTorch's backward-pass threads, which launch kernels as the main thread does,
-and of XLA's dispatch threads. XLA threads sleep until their GPU has finished; the others spin."""
+and of XLA's dispatch threads. XLA threads sleep until their GPU has finished; PyTorch's spin."""
 
 PINNED = 64 * 2**20
 """A process with at least this much shared memory (bytes) has pinned memory. A CUDA process has 8

@@ -1,4 +1,4 @@
-"""Speed of a job: steps per second since its first step, and in its first hour. Performs no I/O."""
+"""Speed of a job: steps per second since its first step, and in its first hour. No I/O is done."""
 
 from collections import deque
 from statistics import median

@@ -1,4 +1,4 @@
-"""The limit of each data path: the configured value, or the smaller of the value in the data sheet
+"""The limit of each data path: the configured value, or the smaller of the value in the spec sheet
 and the value that the hardware reports (such as active NVLinks, or PCIe generation and width)."""
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -105,7 +105,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """The limits of a path in the data sheet and of the hardware, if known."""
+    """The limits of a path in the spec sheet and of the hardware, if known."""
 
     key: PathKey
     spec: Limit | None
@@ -128,7 +128,7 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of the NVLinks of all GPUs: the speed per link in the data sheet, multiplied
+    """Yield the limits of the NVLinks of all GPUs: the speed per link in the spec sheet, multiplied
     by the expected number of links (spec) and by the number of active links (hardware)."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
@@ -176,7 +176,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of disks. The data sheet's limit is that of the array for training data."""
+    """Yield the limits of disks. The spec sheet's limit is that of the array for training data."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
@@ -208,7 +208,7 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
     """Return the limit of every path, except unknown limits. A configured limit takes precedence.
-    Otherwise, the limit is the smaller of the limits in the data sheet and of the hardware."""
+    Otherwise, the limit is the smaller of the limits in the spec sheet and of the hardware."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

@@ -1,4 +1,4 @@
-"""Data sheets: manufacturers' specifications of systems and GPUs, with the source of each value.
+"""Spec sheets: manufacturers' specifications of systems and GPUs, with the source of each value.
 
 Each system or GPU has a TOML file with its name. A source that starts with [P] is a public data
 sheet or a transcript, and a source that starts with [U] is unverified. Any other source is a paper

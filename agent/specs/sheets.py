@@ -1,4 +1,4 @@
-"""Reads the data sheets: manufacturers' specifications of systems and GPUs, each with a source.
+"""Reads the spec sheets: manufacturers' specifications of systems and GPUs, each with a source.
 
 Each system or GPU has a TOML file with its name. tests/agent/specs checks their contents.
 """
@@ -109,7 +109,7 @@ class LinkGraph(Struct, frozen=True):
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):
-    """The `[system]` table. `gpu` is the name of the data sheet of its GPUs. `products` contains
+    """The `[system]` table. `gpu` is the name of the spec sheet of its GPUs. `products` contains
     patterns for its DMI product name. `values` and `bandwidths` are as in GpuSpec."""
 
     name: str
@@ -133,14 +133,14 @@ class SystemSpec(Struct, frozen=True, kw_only=True):
 
 
 class Specs(NamedTuple):
-    """All data sheets by name."""
+    """All spec sheets by name."""
 
     systems: Mapping[str, SystemSpec]
     gpus: Mapping[str, GpuSpec]
     models: Mapping[str, GpuSpec]  # by NVML name without prefix
 
     def gpu(self, model: str) -> GpuSpec | None:
-        """Return the data sheet for the NVML name of a GPU, with or without the prefix NVIDIA."""
+        """Return the spec sheet for the NVML name of a GPU, with or without the prefix NVIDIA."""
         return self.models.get(_plain(model))
 
 
@@ -150,7 +150,7 @@ def _plain(name: str) -> str:
 
 @cache
 def load() -> Specs:
-    """Read all data sheets in this package, sorted by name."""
+    """Read all spec sheets in this package, sorted by name."""
     systems: dict[str, SystemSpec] = {}
     gpus: dict[str, GpuSpec] = {}
     for name in (sheet.stem for sheet in sorted(Path(__file__).parent.glob("*.toml"))):
@@ -195,7 +195,7 @@ def recognise(
     """Return the system with the given GPU models (NVML names) and DMI product name, or None.
     `racked` is true if a GPU reports a chassis.
 
-    `configured` is the name of a data sheet, and overrides both. Raise ConfigError if it does not
+    `configured` is the name of a spec sheet, and overrides both. Raise ConfigError if it does not
     exist. GPUs may be missing, but others must match. A DGX must have an NVIDIA product name.
     """
     specs = load()
@@ -251,7 +251,7 @@ class SaturationConfig(Section, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MachineSpecs:
-    """Selects the data sheet of this machine by its product name and GPUs."""
+    """Selects the spec sheet of this machine by its product name and GPUs."""
 
     product: str = ""
     system: str = ""  # as configured
@@ -259,12 +259,12 @@ class MachineSpecs:
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
         """Return the specs of a machine with the given product name. Raise ConfigError if there is
-        no data sheet for the configured system."""
+        no spec sheet for the configured system."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)
         return cls(product, configured)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Return the data sheet of this machine, which has the given GPUs, or None."""
+        """Return the spec sheet of this machine, which has the given GPUs, or None."""
         racked = any(gpu.racked for gpu in gpus)
         return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

@@ -22,9 +22,9 @@ NO_USER = "No names and users of jobs: the agent shows them with `info = true` b
 
 KWH = 3.6e6
 LEAST, WORTH = 0.01, 0.05
-"""Minimum share of a state to be mentioned, and minimum share of time saved to be mentioned."""
+"""Minimum time share at which a state is mentioned, and minimum saving (share) to mention."""
 MOST = 0.9
-"""Savings above this share of a job's time are not mentioned: too little work for an estimate."""
+"""Savings above this share of a job's time are not mentioned, because little work was done."""
 
 
 def title(receipt: Receipt) -> str:
