@@ -37,7 +37,7 @@ class ProcessorTime(NamedTuple):
     late: float  # total event loop delay, the only sign of a stopped process
 
     def waited(self, before: "ProcessorTime", thread: int) -> float:
-        """Return for how many seconds since `before` a thread, or the whole process, waited for a
+        """Return the seconds since `before` for which a thread, or the whole process, waited for a
         CPU or for Python's interpreter lock. The kernel counts a wait for the lock as sleep, like a
         wait in a driver. Such a wait consists of short sleeps, and is not longer than the time for
         which the thread with the lock was running or queued. That thread is assumed to be the
@@ -119,7 +119,7 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Return by how many seconds a sleep is overdue. Omit delays that were counted before."""
+        """Return the seconds by which a sleep is overdue. Omit delays that were counted before."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:

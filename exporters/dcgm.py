@@ -66,8 +66,8 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
-        """Yield the names that the setting `names` selects, without duplicates, and whether each of
-        them is used since version 4.9."""
+        """Yield the names that the setting `names` selects, without duplicates, and whether version
+        4.9 and later use each name."""
         stayed = self.before and self.since and self.before.name == self.since.name
         if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
             yield self.before, False

@@ -71,7 +71,7 @@ class DefaultSet:
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
-        """Return the series that have ever been above 0. New ones are exported as 0 at first."""
+        """Return the series that have ever been above 0. New series are exported as 0 at first."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
         own = [at for at, label in enumerate(metric.labels) if label not in metric.parts]

@@ -15,7 +15,7 @@ from agent.status.words import pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""By metric name and other labels: an entry, preceded by whether the device has only this entry."""
+"""Entries by metric name and other labels, each with a flag: the device has only this entry."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 

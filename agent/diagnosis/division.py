@@ -128,7 +128,7 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]) -> None:
-    """Without GPM, copies count as active time: move them from busy time to PCIe."""
+    """Without GPM, copies count as active time. Move this time from busy time to PCIe."""
     if copied := min(parts[BUSY], copies_alone(e)):
         pair = _pair(Cause.PCIE)
         parts[BUSY] -= copied
@@ -322,7 +322,7 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
 
 
 def _work(e: Evidence) -> Fact:
-    """Return the fact about SM activity or, without GPM, power: how much the GPU really works."""
+    """Return the fact about the amount of real work: SM activity or, without GPM, power."""
     work, limits = e.work or 0.0, e.context.thresholds
     if e.quality is SignalQuality.GPM:
         return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))

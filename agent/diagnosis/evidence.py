@@ -61,7 +61,7 @@ class ProcessEvidence:
         return self.share("launching", doing) + self.share("dispatching", doing)
 
     def asleep(self, *roles: str) -> float:
-        """Return for how many seconds per second threads with the given roles wait for files. The
+        """Return the seconds per second for which threads with the given roles wait for files. The
         host counts the time for which cores are idle because of such waits, and sampling shows
         which threads slept. The host's count omits waits while the core does other work, and
         includes other programs, so the result is 0.5 to 2 times the sampled time."""

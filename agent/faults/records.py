@@ -12,7 +12,7 @@ TENSOR_RECORD = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
 SHARED_SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m"
 SHARED_JOULES_RECORD = "instance_job_id:dgx_gpu_job_joules:increase5m"
 SHARED_TENSOR_RECORD = "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m"
-"""The recording rules for shared GPUs. Those above omit the time of shared GPUs."""
+"""The recording rules for shared GPUs. The rules above omit the time of shared GPUs."""
 
 REPORT_EVERY = "5m"
 """Window and evaluation interval of the recording rules for reports."""
@@ -37,7 +37,7 @@ def events(
     between two scrapes, after a lost GPU changes the numbers of other GPUs, or after Prometheus
     starts. The agent's scrapes are matched by all target labels, so scrapes from before a target
     was relabelled do not count. A restart of the agent may end the series. For a counter over the
-    lifetime of a GPU (`of_life`), only scrapes that include any part of the counter count, because
+    lifetime of a GPU (`of_life`), only scrapes with any part of the counter are considered, because
     a value that is read just after the agent starts may be as old as the GPU.
     """
     metric = METRICS[counter]

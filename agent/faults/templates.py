@@ -7,7 +7,7 @@ from agent.faults.model import Fault
 from agent.faults.places import ON, ONE_GPU
 
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
-"""Argument for `nvidia-smi -i`. It is never empty, because this would select all GPUs."""
+"""Argument for `nvidia-smi -i`. It is never empty, because an empty ID would select all GPUs."""
 
 COUNT = '{{ printf "%.0f" $value }}'
 FORMS = {

@@ -41,7 +41,7 @@ class Logins:
 
 
 class Psutil(Protocol):
-    """The psutil functions that the agent uses. Simulated and recorded hosts also have them."""
+    """The psutil functions that the agent uses. Simulated and recorded hosts also provide them."""
 
     def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
         """Return the counters of each disk since boot, including read_bytes, write_bytes, and

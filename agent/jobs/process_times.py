@@ -54,9 +54,9 @@ NONE = Times()
 
 class GpuTimes(NamedTuple):
     """Times of a GPU's processes since the last read: of launching threads (None if a main thread
-    cannot be read), dispatching threads, and workers. Also the number of active workers, the share
-    of time (0-1) for which the busiest worker is active, whether /proc hides any workers, and the
-    number of processes with pinned memory."""
+    cannot be read), dispatching threads, and workers. The tuple also contains the number of active
+    workers, the share of time (0-1) for which the busiest worker is active, whether /proc hides any
+    workers, and the number of processes with pinned memory."""
 
     launching: Times | None
     dispatching: Times

@@ -252,8 +252,8 @@ def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
 
 
 def _period(r: Sequence[float], held: int) -> Period | None:
-    """Return the period (in lags) that an autocorrelation shows, or None. `held` is how often the
-    driver repeats each value."""
+    """Return the period (in lags) that an autocorrelation shows, or None. `held` is the number of
+    times that the driver repeats each value."""
     longest = len(r) - 2
     peaks = [*_peaks(r, range(2, longest // 2 + 1))]
     highest = max((height for _, height in peaks), default=0.0)

@@ -104,7 +104,7 @@ class Report(NamedTuple):
         return f"< {least:g}" if 0 < value < least else f"{value:,.{places}f}"
 
     def priced(self, rows: Sequence[GpuTime], pairs: Set[Pair], unit: str = " GPU-hours") -> str:
-        """Return a text with the GPU-hours of rows in these pairs, and their known cost."""
+        """Return the GPU-hours and the known cost of rows in these states and causes as text."""
         seconds = sum(row.seconds.get(pair, 0.0) for row in rows for pair in pairs)
         costs = [row.costs.get(pair, 0.0) for row in rows if row.costs for pair in pairs]
         cost = f" ({money(rows, sum(costs), self.price)})" if costs else ""
@@ -132,7 +132,7 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
 
 
 def _work(report: Report) -> str:
-    """Return a sentence with the GPU-hours allotted to jobs, those at work, and others not lost."""
+    """Return a sentence with the GPU-hours allotted to jobs, at work, and otherwise not lost."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{report.hours(every.given)} of {report.hours(all_of)} GPU-hours were given to jobs"

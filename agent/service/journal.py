@@ -101,7 +101,7 @@ class NotifySocket:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> "NotifySocket":
-        """Create the socket from the variables NOTIFY_SOCKET and WATCHDOG_USEC. The latter is
+        """Create the socket from the variables NOTIFY_SOCKET and WATCHDOG_USEC. WATCHDOG_USEC is
         ignored if WATCHDOG_PID is the ID of another process."""
         text = environment.get("WATCHDOG_USEC", "")
         mine = environment.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())

@@ -56,8 +56,8 @@ because any graphics program can have the name of a display server."""
 
 @dataclass(slots=True)
 class Processes:
-    """Lists the processes on a GPU for the worker that reads /proc. Also records whether there are
-    any, because the interval of expensive reads depends on this."""
+    """Lists the processes on a GPU for the worker that reads /proc. It also records whether there
+    are any, because the interval of expensive reads depends on this."""
 
     gpu: GpuContext
     _names: dict[int, str] = field(default_factory=dict)  # program names by PID

@@ -140,7 +140,7 @@ def _status(
 
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
-    """Return the text of a finding without the GPU name. For a degraded PCIe link, the text says if
+    """Return the text of a finding without the GPU name. For a degraded PCIe link, add a remark if
     the traffic is well below the limit of the link."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:

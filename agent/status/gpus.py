@@ -208,7 +208,7 @@ def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
     """Return the time shares over the last 15 minutes, or since the start of a younger job, and the
-    number of seconds with a known state. If it is 0, the shares are those of the last 10 s."""
+    number of seconds with a known state. If 0, the shares are those of the last 10 s."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))

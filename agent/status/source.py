@@ -37,7 +37,7 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return for how many seconds the driver has not responded, or 0 if the driver responds. Time
-    in which the agent itself waited for a CPU is excluded."""
+    """Return the number of seconds for which the driver has not responded, or 0 if it responds.
+    Time in which the agent itself waited for a CPU is excluded."""
     turn = snapshot.turns.get("nvml", 0.0)
     return turn if turn > 3.0 else 0.0  # s; shorter turns are not silence
