@@ -87,7 +87,7 @@ class Clock(Protocol):
 
 
 STARTED = 600.0
-"""A machine has synchronized its clock over the network within this many seconds after boot."""
+"""Seconds after boot within which a machine is assumed to have synchronized its clock."""
 
 
 class SystemClock:

@@ -15,7 +15,7 @@ WINDOW_SECONDS = 3.0
 """Default window in seconds for a mean or rate."""
 
 KEPT = 12.0
-"""Readings of this many seconds are kept, and one older reading. No query has a longer window."""
+"""Readings are kept for this many seconds, and one older reading. No query has a longer window."""
 
 
 class Point(NamedTuple):

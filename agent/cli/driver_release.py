@@ -27,7 +27,7 @@ NVIDIA_NODES = "/dev/nvidia"
 
 class DriverConfig(Section, frozen=True):
     """Settings for releasing the driver. The agent releases the driver while `release_file` exists
-    and is younger than IN_FORCE. If the path is empty, it never does."""
+    and is younger than IN_FORCE. If the path is empty, the agent never releases the driver."""
 
     table = "driver"
     release_file: str = "/run/dgx-telemetry-release-driver"

@@ -238,8 +238,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return for how much more of the second this GPU is at the lower of two power levels than the
-    peer. Both GPUs transfer data for the same time, so this GPU waits for the additional time."""
+    """Return how much longer this GPU is at the lower power level than the peer, as a share. Both
+    GPUs transfer data for the same time, so this GPU waits for the additional time."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)

@@ -117,7 +117,7 @@ class JobWatch:
         return out.reading(KEY)
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """Add each job's share of shared GPUs, seconds, and joules. Sum the jobs without a name."""
+        """For shared GPUs, add each job's share, seconds, and joules. Sum jobs without a name."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)

@@ -66,7 +66,7 @@ def _row(severity: Severity, action: str, codes: str = "") -> dict[str, str]:
 
 
 def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression that matches the codes, in which classes match last digits."""
+    """Return a regular expression that matches the codes. Character classes match last digits."""
     tens: dict[int, list[int]] = {}
     for code in sorted(codes):
         tens.setdefault(code // 10, []).append(code % 10)

@@ -155,7 +155,7 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots for this tick to write. Clear the slots of a long gap before it."""
+        """Return the slots that this tick writes. Clear the slots of a long gap before the tick."""
         newest = self.newest or 0
         if second - newest <= STANDS:  # repeats a second if the clock has stopped
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
