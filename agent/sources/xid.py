@@ -63,8 +63,7 @@ class XidCounts:
         self._logged = False  # whether the kernel log can be read
         self._ways = {way: Counter[tuple[str, int]]() for way in ("nvml", "log", "fallen")}
         self._faults: Counter[tuple[str, str, str, str]] = Counter()
-        self._last: dict[str, int] = {}  # last code by UUID or address, most recent last
-        self._at: dict[tuple[str, int], float] = {}  # time of the last error, by GPU and code
+        self._at: dict[tuple[str, int], float] = {}  # last error by GPU and code, in order
         self._known: dict[str, str] = {}
         self._places: dict[tuple[int, ...], str] = {}
         self.refused: Mapping[str, Absent] = {}  # GPUs without events, by UUID
@@ -110,8 +109,7 @@ class XidCounts:
                     return
                 self._exceptions[way, uuid] = self._now
             self._ways[way][uuid, code] += 1
-            self._last.pop(uuid, None)
-            self._last[uuid] = code  # the GPU becomes the last
+            self._at.pop((uuid, code), None)  # the error becomes the last
             self._at[uuid, code] = self._now
 
     def read(self, out: ReadOutput) -> None:
@@ -124,7 +122,7 @@ class XidCounts:
         self._now = out.at
         with self._lock:
             seen = self._together()
-            last = {self._met(where): code for where, code in self._last.items()}
+            last = {self._met(where): code for where, code in self._at}
             came = sorted((self._met(where), code, at) for (where, code), at in self._at.items())
         self._report(seen)
         if not self._known:
