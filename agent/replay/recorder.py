@@ -121,9 +121,6 @@ class RecordingNvml:
         self._writer.samples(key, kind, pairs)
         return kind, rows
 
-    def _nvmlShutdown(self) -> None:
-        self._nvml.nvmlShutdown()
-
     def _nvmlGpmSampleAlloc(self) -> Any:
         return self._ask("nvmlGpmSampleAlloc")
 

@@ -151,10 +151,6 @@ class SimulatedDevices(SimulatedDevice):
             raise FileNotFoundError(ENOENT, "No such process")
         return "nv-fabricmanage"
 
-    def repair(self) -> None:
-        for device in (self, *self.disks, *self.arrays, *self.ports):
-            device.faults.clear()
-
     def storage(self) -> StorageRates:
         load, disks = self.load, sum(disk.speed for disk in self.data_disks)
         local = load.disk * disks

@@ -175,7 +175,9 @@ class Machine:
     def _repair(self) -> None:
         self.driver.hung = False
         self.driver.failures.clear()
-        self.devices.repair()
+        host = self.devices
+        for device in (host, *host.disks, *host.arrays, *host.ports):
+            device.faults.clear()
         for gpu in self.gpus:
             gpu.slow = 0.0
             gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
