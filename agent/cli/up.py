@@ -125,14 +125,9 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     if machine is None and not nodes and speed != 1.0:
         raise ConfigError("--simulate-speed needs --simulate or --fleet: real time has one speed")
     path = config_path(arguments)
-    flags = [
-        *(
-            ("--simulate", machine, "--simulate-speed", f"{speed:g}")
-            if machine and not nodes
-            else ()
-        ),
-        *(() if path is None else ("--config", str(path))),
-    ]
+    flags = () if path is None else ("--config", str(path))
+    if machine and not nodes:
+        flags = ("--simulate", machine, "--simulate-speed", f"{speed:g}", *flags)
     simulated = bool(machine or nodes)
     if simulated and settings[Receivers] != Receivers():
         say("[alertmanager] is not applied: a simulated machine notifies no one")
