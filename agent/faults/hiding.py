@@ -36,16 +36,12 @@ def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
     rules = list(OF_ALL)
     for name in sorted({fault.alert for fault in faults}):
         same = [fault for fault in faults if fault.alert == name]
-        for by in dict.fromkeys(by for fault in same for by in hiders(fault)):
-            hidden = [fault for fault in same if by in hiders(fault)]
+        for by in dict.fromkeys(by for fault in same for by in fault.hiders):
+            hidden = [fault for fault in same if by in fault.hiders]
             signs = "|".join({f.labels["sign"]: f for f in hidden if len(hidden) < len(same)})
             only = (f'sign=~"{signs}"',) if signs else ()
             rules.append(Inhibition.of(by, (f'alertname="{name}"', *only, *by.only)))
     return tuple(rules)
-
-
-def hiders(fault: Fault) -> tuple[HiddenBy, ...]:
-    return fault.rule.hiders if fault.rule else ()
 
 
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')

@@ -121,10 +121,6 @@ class RulePart(FaultTable, frozen=True, kw_only=True):
     when: str = ""  # if different from the finding's condition
     hidden_by: tuple[str, ...] = ()
 
-    @property
-    def hiders(self) -> tuple[HiddenBy, ...]:
-        return tuple(map(HiddenBy.parsed, self.hidden_by))
-
 
 class Fault(FaultTable, frozen=True, kw_only=True):
     """A fault: a condition with a finding, an alerting rule, or both. If several faults have the
@@ -158,6 +154,10 @@ class Fault(FaultTable, frozen=True, kw_only=True):
     @property
     def expr(self) -> str:
         return (self.rule.when if self.rule else "") or self.when
+
+    @property
+    def hiders(self) -> tuple[HiddenBy, ...]:
+        return tuple(map(HiddenBy.parsed, self.rule.hidden_by if self.rule else ()))
 
     def findings(self, machine: Look) -> Iterator[Finding]:
         assert self.finding

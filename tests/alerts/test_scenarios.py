@@ -11,7 +11,7 @@ import pytest
 
 from agent import simulator as simulation
 from agent.config.settings import Settings
-from agent.faults.hiding import OF_ALL, hiders
+from agent.faults.hiding import OF_ALL
 from agent.simulator.scenarios import NAMES, TOUR
 from alerts.build import alerts_of, groups
 from tests.support.alert_replay import SCALE, firing, record, used
@@ -65,7 +65,7 @@ SECONDS = 110
 
 ALWAYS = "ecc-rising", "fan-failed", "disk-dead"
 ALERTS = alerts_of(groups(Settings()))
-HIDES = {(fault.alert, by.alert) for fault in ALERTS for by in hiders(fault)}
+HIDES = {(fault.alert, by.alert) for fault in ALERTS for by in fault.hiders}
 OF_WHOLE = [re.findall(r"Dgx\w+", rule.source_matchers[0])[0] for rule in OF_ALL]
 HIDES |= {(fault.alert, by) for fault in ALERTS for by in OF_WHOLE}
 """What is hidden, and by what."""

@@ -12,7 +12,7 @@ from agent.catalogue import METRICS
 from agent.config.settings import Configuration, Settings
 from agent.faults import findings
 from agent.faults.findings import by_kind
-from agent.faults.hiding import OF_ALL, hiders
+from agent.faults.hiding import OF_ALL
 from agent.faults.model import Fault, Look
 from agent.faults.watch import AlertState, FaultWatch
 from agent.faults.windows import FaultSamples
@@ -139,7 +139,7 @@ def watched(case: Case, monkeypatch: pytest.MonkeyPatch) -> FaultWatch:
     """An agent that saw the series of a case, once a scrape. It looks for the fault of its alert,
     and for those that would hide it: for all it would take seconds."""
     own = [fault for fault in RULES if fault.alert == case.alert]
-    near = {case.alert, *HIDE_ALL, *(by.alert for fault in own for by in hiders(fault))}
+    near = {case.alert, *HIDE_ALL, *(by.alert for fault in own for by in fault.hiders)}
     faults = {
         kind: fault
         for kind, fault in by_kind().items()
