@@ -56,6 +56,7 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
+@lru_cache(maxsize=1024)
 def pci_address(text: str) -> tuple[int, ...]:
     """Return the domain, bus, and device of a PCI address in any notation, or an empty tuple."""
     try:

@@ -4,12 +4,14 @@ readings: the positions of series are computed once for all readings with the sa
 seldom change.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, TimedSeries
+
+T = TypeVar("T")
 
 WINDOW_SECONDS = 3.0
 """Default window in seconds for a mean or rate."""
@@ -117,6 +119,14 @@ class SampleStore:
             for series in reading.series:
                 self._fresh_series.setdefault(series.metric.name, []).append(series)
 
+    def include(self, readings: Iterable[Reading]) -> None:
+        """Store further readings of this tick, such as derived readings. Readings that are already
+        stored are omitted."""
+        for reading in readings:
+            known = self._reads.get(reading.key)
+            if known is None or known[-1].at != reading.at:
+                self._keep(reading)
+
     def _keep(self, reading: Reading) -> None:
         key, at, absences = reading.key, reading.at, reading.absences
         metrics, labels, values = zip(*reading.samples, strict=True) if reading.samples else NOTHING
@@ -216,6 +226,12 @@ class SampleStore:
         found.sort(key=lambda entry: entry[0])
         return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
 
+    def latest(self, metric: Metric) -> "list[tuple[_Shape, tuple[float, ...]]]":
+        """Return the shape and values of the latest reading of each read that contains a metric. If
+        these are equal, the values of the metric are too. If the shapes are, so are its series."""
+        reads = self._reporters.get(metric.name, {}).values()
+        return [(r[-1].shape, r[-1].values) for r in reads if self.now <= r[-1].until]
+
     def fresh(self, metric: Metric) -> Iterator[tuple[Labels, Point]]:
         """Yield all points of a metric that were read since the last tick. The points of each read
         are in chronological order."""
@@ -269,6 +285,21 @@ class SampleStore:
             if found and self.now <= read[-1].until:
                 return found
         return None
+
+
+@dataclass(slots=True, eq=False)
+class Derived:
+    """Results by key, each computed again only if its inputs have changed. Inputs are replaced
+    instead of modified, so most comparisons end with the identity of the inputs."""
+
+    known: dict[object, tuple[object, Any]] = field(default_factory=dict)
+
+    def of(self, key: object, inputs: object, found: Callable[[], T]) -> T:
+        known = self.known.get(key)
+        if known is None or known[0] != inputs:
+            known = self.known[key] = inputs, found()
+        result: T = known[1]
+        return result
 
 
 def _growth(read: _Read, place: int, series: tuple[str, Labels], seconds: float) -> float | None:

@@ -11,7 +11,9 @@ from agent.config.settings import Configuration, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import STATE, state_folder
 from agent.diagnosis.tick_analysis import TickAnalysis
+from agent.faults.findings import Search
 from agent.faults.watch import LOOK_EVERY, READER_EVERY, FaultWatch
+from agent.faults.windows import FaultSamples
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import text_or_nothing
 from agent.hardware.gpm import Gpm
@@ -124,7 +126,10 @@ class Agent:
         self._analysis = TickAnalysis(self.configuration, lambda: self.gpus.inventory, clock.speed)
         self.diagnosis, self.jobs = self._analysis.diagnosis, self._analysis.jobs
         self.poller = self._poller(expected_gpus(hardware))
-        self.faults = FaultWatch(self.configuration, lambda: self.gpus.inventory, self.system)
+        search = Search(FaultSamples(self.poller.samples))
+        self.faults = FaultWatch(
+            self.configuration, lambda: self.gpus.inventory, self.system, search
+        )
         self.poller.listeners.append(lambda _: self.look_for_faults(LOOK_EVERY))
 
     @property

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from agent.catalogue import METRICS
 from agent.faults.promql import seconds
 from agent.faults.windows import Ask, Counted, FaultSamples
+from agent.model import Labels
 
 Row = frozenset[tuple[str, str]]
 """A row of a result: the labels of a series, without target labels."""
@@ -31,11 +32,27 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A parsed expression, and the sums over windows that it needs."""
+    """A parsed expression. `apply` returns its rows for the rows of its parts or, if it selects
+    series, for the values of the series in `ask`."""
 
-    rows: Callable[[FaultSamples], Vector]
-    asks: frozenset[Ask] = frozenset()
+    apply: Callable[..., Vector]
+    parts: "tuple[Condition, ...]" = ()
+    ask: Ask | None = None
     number: float | None = None  # value of a constant
+
+    @property
+    def asks(self) -> frozenset[Ask]:
+        """All series that the expression needs."""
+        own = {self.ask} if self.ask else ()
+        return frozenset(own).union(*(part.asks for part in self.parts))
+
+    def rows(self, samples: FaultSamples) -> Vector:
+        """Return the rows. They are computed again only if the rows of a part have changed."""
+        if (rows := samples.rows.get(self)) is None:
+            inputs = [samples.read(self.ask)] if self.ask else [p.rows(samples) for p in self.parts]
+            rows = samples.derived.of(self, inputs, lambda: self.apply(*inputs))
+            samples.rows[self] = rows
+        return rows
 
 
 Records = Callable[[str], Condition | None]
@@ -190,14 +207,14 @@ class _Parser:
         by, labels = self.taken("by") or not self.take("without"), self.names()
         inner, of_all = self.atom(), AGGREGATIONS[name]
 
-        def rows(samples: FaultSamples) -> Vector:
+        def apply(rows: Vector) -> Vector:
             groups: dict[Row, list[float]] = {}
-            for row, value in inner.rows(samples).items():
+            for row, value in rows.items():
                 key = _only(row, labels) if by else _without(row, labels)
                 groups.setdefault(key, []).append(value)
             return {row: float(of_all(values)) for row, values in groups.items()}
 
-        return Condition(rows, inner.asks)
+        return Condition(apply, (inner,))
 
     def function(self, name: str) -> Condition:
         self.take("(")
@@ -248,10 +265,8 @@ def _series(
             raise ConditionError(f"{name} has no label {label}")
     wanted = [(labels.index(label), matching(how, word)) for label, how, word in matchers]
     counted, of_sum = OVER_TIME.get(function, (Counted.GROWTH, None))
-    ask = Ask(metric, window, counted)
 
-    def build(samples: FaultSamples) -> Vector:
-        found = samples.grown(ask) if of_sum else samples.all(metric)
+    def apply(found: Mapping[Labels, float]) -> Vector:
         for place, matches in wanted:
             known = set(filter(matches, {series[place] for series in found}))
             found = {series: n for series, n in found.items() if series[place] in known}
@@ -260,14 +275,11 @@ def _series(
             for series, n in found.items()
         }
 
-    def rows(samples: FaultSamples) -> Vector:
-        return samples.of_look(build, lambda: build(samples))
-
-    return Condition(rows, frozenset({ask} if of_sum else ()))
+    return Condition(apply, ask=Ask(metric, window, counted))
 
 
 def _constant(number: float) -> Condition:
-    return Condition(lambda _: {}, frozenset(), number)
+    return Condition(dict, number=number)
 
 
 @cache
@@ -280,13 +292,9 @@ def matching(how: str, word: str) -> Callable[[str], bool]:
 
 
 def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
-    """Return a condition for the rows of a recording rule that match `wanted`. The recording rule
-    is evaluated once per check."""
+    """Return a condition for the rows of a recording rule that match `wanted`."""
 
-    def rows(samples: FaultSamples) -> Vector:
-        found = samples.of_look(record, lambda: record.rows(samples))
-        if not wanted:
-            return found
+    def apply(found: Vector) -> Vector:
         labelled = ((row, dict(row), value) for row, value in found.items())
         return {
             row: value
@@ -294,23 +302,22 @@ def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) 
             if all(matches(labels.get(label, "")) for label, matches in wanted)
         }
 
-    return Condition(rows, record.asks)
+    return Condition(apply, (record,)) if wanted else record
 
 
 def _set(sign: str, left: Condition, right: Condition, match: _Match) -> Condition:
-    def rows(samples: FaultSamples) -> Vector:
-        one, other = left.rows(samples), right.rows(samples)
+    def apply(one: Vector, other: Vector) -> Vector:
         if sign == "or":
             known = {match.key(row) for row in one}
             return {**one, **{row: v for row, v in other.items() if match.key(row) not in known}}
         partners = {match.key(row) for row in other}
         return {row: v for row, v in one.items() if (match.key(row) in partners) is (sign == "and")}
 
-    return Condition(rows, left.asks | right.asks)
+    return Condition(apply, (left, right))
 
 
 def _of_two(
-    apply: Callable[[float, float], float | None],
+    operation: Callable[[float, float], float | None],
     left: Condition,
     right: Condition,
     match: _Match = _Match(),  # noqa: B008  # it is immutable
@@ -318,36 +325,37 @@ def _of_two(
     """Return a condition that applies an operator to matching rows, or to rows and a number."""
     first, second = left.number, right.number
 
-    def rows(samples: FaultSamples) -> Vector:
+    def apply(one: Vector, other: Vector | None = None) -> Vector:
         if second is not None:
-            found = ((row, apply(v, second)) for row, v in left.rows(samples).items())
-        elif first is not None:
-            found = ((row, apply(first, v)) for row, v in right.rows(samples).items())
+            found = ((row, operation(v, second)) for row, v in one.items())
+        elif first is not None or other is None:
+            found = ((row, operation(first or 0.0, v)) for row, v in one.items())
         else:
-            partners = {match.key(row): (row, v) for row, v in right.rows(samples).items()}
-            keyed = ((row, v, match.key(row)) for row, v in left.rows(samples).items())
+            partners = {match.key(row): (row, v) for row, v in other.items()}
+            keyed = ((row, v, match.key(row)) for row, v in one.items())
             found = (
-                (match.joined(row, partners[key][0]), apply(v, partners[key][1]))
+                (match.joined(row, partners[key][0]), operation(v, partners[key][1]))
                 for row, v, key in keyed
                 if key in partners
             )
         return {row: value for row, value in found if value is not None}
 
     if first is not None and second is not None:
-        return _constant(apply(first, second) or 0.0)
-    return Condition(rows, left.asks | right.asks)
+        return _constant(operation(first, second) or 0.0)
+    parts = tuple(part for part in (left, right) if part.number is None)
+    return Condition(apply, parts)
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
     """Return `label_replace`: if label `source` matches `pattern`, set `label` to `word`."""
     whole = re.compile(pattern)
 
-    def rows(samples: FaultSamples) -> Vector:
+    def apply(rows: Vector) -> Vector:
         named = {}
-        for row, value in inner.rows(samples).items():
+        for row, value in rows.items():
             found = whole.fullmatch(dict(row).get(source, ""))
             new = word.replace("$1", found[1] if found.re.groups else "") if found else None
             named[_without(row, (label,)) | {(label, new)} if new is not None else row] = value
         return named
 
-    return Condition(rows, inner.asks)
+    return Condition(apply, (inner,))

@@ -36,12 +36,12 @@ class Search:
         faults = by_kind(thresholds)
         if thresholds != self._thresholds:
             self._thresholds = thresholds
+            self.samples.derived.known.clear()
             for fault in faults.values():
                 self.samples.keep(fault.condition.asks if fault.condition else ())
         self.samples.take_whole(snapshot.at, snapshot.readings)
         machine = Look(self.samples, snapshot, spec, faults)
         found = [finding for fault in faults.values() for finding in fault.findings(machine)]
-        self.samples.forget()
         return sorted(found, key=lambda finding: WORST_FIRST.index(finding.severity))
 
 

@@ -110,7 +110,7 @@ def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield the GPUs whose share of waiting is at least `bound`, with the main cause as name."""
     assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
-    for labels, share in fault.rows(machine.samples):
+    for labels, share in fault.rows(machine.windows):
         key = GpuKey(int(labels["gpu"]), labels["uuid"])
         gpus.setdefault(key, {})[labels["cause"]] = share
     for key, causes in sorted(gpus.items()):
@@ -129,7 +129,7 @@ def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield the GPUs that other GPUs of this machine wait for, with the number of waiting GPUs."""
     assert fault.finding
     counts: dict[str, int] = {}
-    for labels, share in fault.rows(machine.samples):
+    for labels, share in fault.rows(machine.windows):
         if share >= fault.finding.bound:
             counts[labels["culprit"]] = counts.get(labels["culprit"], 0) + 1
     indices = {labels["uuid"]: labels["gpu"] for labels in machine.samples.labelled(gpu.INFO)}

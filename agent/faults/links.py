@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from agent.faults.model import Fault, Look, Seen
 from agent.limits import paths
 from agent.limits.resolution import PathKey
-from agent.limits.topology import StrayLinks, wiring
+from agent.limits.topology import StrayLinks
 from agent.model import Figure, Finding, GpuKey
 from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, kernel_log, pcie
@@ -92,7 +92,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
     """Yield GPUs with NVLinks whose remote end is of another kind than in the system spec sheet."""
-    for wrong in wiring(machine.samples, machine.spec):
+    for wrong in machine.wiring:
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
             yield Seen(wrong.gpu, "", figures, (wrong.remote, wrong.expected, *wrong.links))
@@ -102,7 +102,7 @@ def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
     """If GPU pairs have an unexpected number of NVLinks, yield one instance with all pairs."""
     wrong_pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
-        for wrong in wiring(machine.samples, machine.spec)
+        for wrong in machine.wiring
         if not isinstance(wrong, StrayLinks)
     )
     if wrong_pairs:

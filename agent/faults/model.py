@@ -15,7 +15,9 @@ from agent.catalogue import METRICS
 from agent.faults.conditions import Condition
 from agent.faults.promql import Recording
 from agent.faults.windows import FaultSamples
+from agent.limits.topology import StrayLinks, WrongPair, wiring
 from agent.model import Absence, Figure, Finding, GpuKey, Severity, Snapshot, State
+from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
@@ -34,14 +36,23 @@ def alert_names() -> frozenset[str]:
 class Look:
     """Input for one check of all faults."""
 
-    samples: FaultSamples
+    windows: FaultSamples
     snapshot: Snapshot
     spec: SystemSpec | None
     faults: Mapping[str, "Fault"]  # by kind
 
+    @property
+    def samples(self) -> SampleStore:
+        return self.windows.store
+
     def has(self, kind: str) -> bool:
         """Return whether the condition of the given kind of fault is true."""
-        return bool(self.faults[kind].rows(self.samples))
+        return bool(self.faults[kind].rows(self.windows))
+
+    @cached_property
+    def wiring(self) -> list[StrayLinks] | list[WrongPair]:
+        """The differences between the detected NVLinks and the spec sheet."""
+        return wiring(self.samples, self.spec)
 
     @cached_property
     def absences(self) -> tuple[Absence, ...]:
@@ -164,7 +175,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
         if self.finding.look:
             seen: Iterable[Seen] = function(self.finding.look)(machine, self)
         else:
-            found = self.rows(machine.samples)
+            found = self.rows(machine.windows)
             seen = (self._seen(row, value, machine.samples) for row, value in found)
         for gpu, device, figures, names, severity, labels in seen:
             known = severity or Severity(self.severity)
@@ -178,7 +189,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             rows, key=lambda found: (int(found[0].get("gpu") or -1), sorted(found[0].items()))
         )
 
-    def _seen(self, row: Mapping[str, str], value: float, samples: FaultSamples) -> Seen:
+    def _seen(self, row: Mapping[str, str], value: float, samples: SampleStore) -> Seen:
         gpu = GpuKey(int(row["gpu"]), row["uuid"]) if row.get("uuid") else None
         names = [row.get(name, "") for name in self.names]
         listed = self.finding.listed if self.finding else None
@@ -193,7 +204,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
         labels = tuple(sorted(row.items()))
         return Seen(gpu, row.get(self.device, ""), figures, tuple(names), labels=labels)
 
-    def _limit(self, row: Mapping[str, str], samples: FaultSamples) -> float | None:
+    def _limit(self, row: Mapping[str, str], samples: SampleStore) -> float | None:
         if not self.limit_of:
             return self.limit
         metric = METRICS[self.limit_of]

@@ -111,13 +111,13 @@ class FaultWatch:
     configuration: Configuration
     inventory: Callable[[], GpuInventory]
     spec: Callable[[], SystemSpec | None]
+    search: Search = field(default_factory=Search)
     active: tuple[ActiveFault, ...] = ()  # most severe first
     events: tuple[FaultEvent, ...] = ()  # of the last 24 hours, latest last
     waits: bool = True  # wait for late reads; a command that runs a single pass cannot
     looked: float | None = None  # time of the last pass (agent clock, s)
     first: float | None = None  # time of the first pass
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))  # of the last pass
-    _search: Search = field(default_factory=Search)
     _standing: dict[str, _Standing] = field(default_factory=dict)
     _past: list[FaultEvent] = field(default_factory=list)
 
@@ -134,7 +134,7 @@ class FaultWatch:
         self.snapshot = snapshot
         self.looked = at
         thresholds = self.configuration.current[AlertThresholds]
-        wrong = self._search.findings(snapshot, self.spec(), thresholds)
+        wrong = self.search.findings(snapshot, self.spec(), thresholds)
         self._take(snapshot, wrong)
         found = sorted((self._active(one, at) for one in wrong), key=_rank)
         self.active = tuple(_hidden(found))

@@ -9,15 +9,13 @@ a window of a day: they contain GPU states but no other counters, and a window o
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from agent.model import Labels, Metric, Reading, ReadKey
-from agent.series import SampleStore
-
-T = TypeVar("T")
+from agent.series import Derived, SampleStore
 
 
 class Counted(Enum):
@@ -29,7 +27,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """The sum over a window that a condition needs. `window` is in seconds."""
+    """The sum over a window in seconds that a condition needs, or its latest values if it is 0."""
 
     metric: Metric
     window: float
@@ -108,16 +106,18 @@ class _Window:
 
 
 @dataclass(slots=True, eq=False)
-class FaultSamples(SampleStore):
+class FaultSamples:
     """The latest samples, and the sums over the windows that conditions use."""
 
+    store: SampleStore = field(default_factory=SampleStore)
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)
-    _taken: Mapping[ReadKey, Reading] = field(default_factory=dict)
-    _of_look: dict[object, Any] = field(default_factory=dict)
+    _taken: Set[ReadKey] = frozenset()
+    derived: Derived = field(default_factory=Derived)
+    rows: dict[object, Any] = field(default_factory=dict)  # of conditions in this check
 
     def keep(self, asks: Iterable[Ask]) -> None:
         """Begin to sum the metrics in `asks`."""
-        for metric, window, counted in asks:
+        for metric, window, counted in (ask for ask in asks if ask.window):
             width = width_for(window)
             key = metric.name, counted, width
             size = math.ceil(window / width) + 1
@@ -126,25 +126,24 @@ class FaultSamples(SampleStore):
                 self._windows[key] = _Window(metric, counted, width, size)
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
-        """Store new readings, and add them to the sums."""
-        new = [one for key, one in readings.items() if self._taken.get(key) is not one]
-        self.take(now, new, self._taken.keys() - readings.keys())
-        self._taken = readings
+        """Store readings that the store lacks, and add them to the sums."""
+        if self.store.now != now:
+            self.store.take(now, (), self._taken - readings.keys())
+        self.store.include(readings.values())
+        self._taken = readings.keys()
+        self.rows.clear()
         for window in self._windows.values():
-            window.take(now, self.all(window.metric))
+            window.take(now, self.latest(window.metric))
 
-    def grown(self, ask: Ask) -> dict[Labels, float]:
-        """Return the increase of each series that increased within the window."""
+    def latest(self, metric: Metric) -> dict[Labels, float]:
+        """Return the latest value of each series of a metric."""
+        read = self.store.latest(metric)
+        return self.derived.of(metric.name, read, lambda: self.store.all(metric))
+
+    def read(self, ask: Ask) -> dict[Labels, float]:
+        """Return the latest value of each series, or each increase above 0 within the window."""
+        if not ask.window:
+            return self.latest(ask.metric)
+        now = self.store.now
         window = self._windows.get((ask.metric.name, ask.counted, width_for(ask.window)))
-        return window.grown(self.now, ask.window) if window else {}
-
-    def of_look(self, key: object, found: Callable[[], T]) -> T:
-        """Return the result of `found`, and cache it until the end of the check."""
-        if key not in self._of_look:
-            self._of_look[key] = found()
-        known: T = self._of_look[key]
-        return known
-
-    def forget(self) -> None:
-        """Drop the results cached in a check."""
-        self._of_look.clear()
+        return self.derived.of(ask, now, lambda: window.grown(now, ask.window)) if window else {}

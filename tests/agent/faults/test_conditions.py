@@ -18,6 +18,7 @@ from agent.faults.watch import AlertState, FaultWatch
 from agent.faults.windows import FaultSamples
 from agent.model import Labels, Metric, Reading, ReadKey, Sample, Snapshot
 from agent.polling.gpu_state import GpuInventory
+from agent.series import SampleStore
 from alerts.build import alerts_of, groups
 from tests.alerts.test_rules import cases
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET, Case, notation
@@ -29,7 +30,8 @@ RULES = [fault for fault in alerts_of(groups(Settings())) if fault.kind]
 SHARED = [
     fault
     for fault in RULES
-    if fault.expr == fault.when and not fault.condition.asks and ":" not in fault.when
+    if fault.expr == fault.when and ":" not in fault.when
+    if not any(ask.window for ask in fault.condition.asks)
 ]
 """Conditions of the newest values alone."""
 
@@ -63,7 +65,7 @@ def samples_of(case: Case) -> Iterator[Sample]:
 def look_at(case: Case) -> Look:
     reading = Reading(ReadKey("case", "all"), 1e6, 60.0, tuple(samples_of(case)))
     snapshot = Snapshot(1, 1e6, 0.0, {reading.key: reading})
-    return Look(FaultSamples.of(snapshot), snapshot, None, by_kind())
+    return Look(FaultSamples(SampleStore.of(snapshot)), snapshot, None, by_kind())
 
 
 def cases_of(fault: Fault) -> list[Case]:
@@ -78,7 +80,7 @@ def asked(case: Case, fault: Fault) -> dict[str, object]:
     length = max(len(points) for points in case.series.values())
     rows = [
         {"labels": _labels({**TARGET, **row}), "value": value}
-        for row, value in fault.rows(look.samples)
+        for row, value in fault.rows(look.windows)
     ]
     return {
         "name": f"{case.title} {fault.kind}",

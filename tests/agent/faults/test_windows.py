@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from agent.catalogue import METRICS
+from agent.diagnosis.disclosure import PERSONAL
 from agent.faults import declarations
 from agent.faults.conditions import ConditionError, condition
 from agent.faults.declarations import DeclarationError, declared
@@ -195,7 +196,7 @@ def test_the_form_alone_decides_how_a_value_is_said(
         finding=FindingPart(kind="full"),
         condition=SimpleNamespace(rows=lambda _: {(): value}),
     )
-    machine: Any = SimpleNamespace(samples=None)
+    machine: Any = SimpleNamespace(samples=None, windows=None)
     monkeypatch.setattr(words, "by_kind", lambda: {"full": fault})
     assert [*map(words.finding_text, fault.findings(machine))] == [f"at {said} of {said}"]
     with pytest.raises(KeyError, match="percents"):
@@ -214,6 +215,7 @@ def test_what_findings_name_exists() -> None:
 def test_the_agent_asks_over_time_only_for_flags_and_a_number() -> None:
     """Their value within a window is 1 if they were above 0."""
     conditions = (fault.condition for fault in by_kind().values() if fault.condition)
-    asks = (ask for one in conditions for ask in one.asks)
+    asks = [ask for one in conditions for ask in one.asks]
+    assert not PERSONAL.keys() & {ask.metric for ask in asks}  # samples contain names
     over_time = {ask.metric for ask in asks if ask.counted is Counted.PRESENCE}
     assert over_time == {system.GPUS_EXPECTED, infiniband.PORT_UP}
