@@ -26,7 +26,7 @@ from agent.errors import printable
 from agent.hardware.kernel_log import LogLine, RealKernelLog
 from agent.model import Absent, Snapshot
 from agent.replay.masks import HOST_NAME_FILES, Masks
-from agent.series import SampleStore
+from agent.series import Derived, SampleStore
 from agent.sources.gpu import INFO
 from agent.status.absences import by_text
 from agent.status.limits import limit_rows
@@ -125,7 +125,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
     User names are always omitted, whatever the settings are."""
     from exporters.prometheus import Exposition  # importing prometheus_client reads /proc
 
-    last = without_names(last)
+    last = without_names(last, Derived())
     exposition = Exposition(lambda: last, SystemClock().monotonic, process=False)
     own = RealKernelLog(DAY) if not hardware.simulated else hardware.host.kernel_log
     try:

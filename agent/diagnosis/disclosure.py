@@ -6,14 +6,16 @@ and the responses and logs about jobs and hours.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 
 from agent.config.settings import Configuration
 from agent.diagnosis.gpu_shares import BOOKED, JOB_SHARE, OF_JOB
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Receipt, WatchedJobs
-from agent.model import Labels, Metric, Sample, Snapshot
+from agent.model import Labels, Metric, Reading, Sample, Snapshot
+from agent.series import Derived
 from agent.sources import process, workload
 
 PERSONAL: Mapping[Metric, tuple[str, ...]] = {
@@ -38,22 +40,26 @@ NAMELESS = {
 """By metric name, functions that empty the personal labels, which are the last labels."""
 
 
-def without_names(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without personal names. Personal labels are empty, series that become
+def without_names(snapshot: Snapshot, derived: Derived) -> Snapshot:
+    """Return a snapshot without personal names. Each reading is changed only once."""
+    named = [reading for key, reading in snapshot.readings.items() if key.source in SOURCES]
+    shown = {one.key: derived.of(one.key, (one,), partial(_nameless, one)) for one in named}
+    return replace(snapshot, readings={**snapshot.readings, **shown})
+
+
+def _nameless(reading: Reading) -> Reading:
+    """Return a reading without personal names. Personal labels are empty, series that become
     identical are merged, and dgx_gpu_job_info and job shares are omitted."""
-    readings = dict(snapshot.readings)
-    for key in (key for key in readings if key.source in SOURCES):
-        kept: dict[object, Sample] = {}
-        for place, sample in enumerate(readings[key].samples):
-            metric, labels, value = sample
-            nameless = NAMELESS.get(metric.name)
-            if nameless is None:
-                kept[place] = sample
-            elif metric not in (workload.JOB_INFO, JOB_SHARE, *BOOKED.values()):
-                shown: Labels = nameless((*labels, ""))
-                kept.setdefault((metric.name, shown), Sample(metric, shown, value))
-        readings[key] = replace(readings[key], samples=tuple(kept.values()))
-    return replace(snapshot, readings=readings)
+    kept: dict[object, Sample] = {}
+    for place, sample in enumerate(reading.samples):
+        metric, labels, value = sample
+        nameless = NAMELESS.get(metric.name)
+        if nameless is None:
+            kept[place] = sample
+        elif metric not in (workload.JOB_INFO, JOB_SHARE, *BOOKED.values()):
+            shown: Labels = nameless((*labels, ""))
+            kept.setdefault((metric.name, shown), Sample(metric, shown, value))
+    return replace(reading, samples=tuple(kept.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,7 @@ class Disclosure:
     """Removes names if the current settings require it."""
 
     configuration: Configuration
+    _derived: Derived = field(default_factory=Derived)
 
     @property
     def names(self) -> bool:
@@ -68,7 +75,7 @@ class Disclosure:
         return self.configuration.current[workload.JobConfig].info
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
-        return snapshot if self.names else without_names(snapshot)
+        return snapshot if self.names else without_names(snapshot, self._derived)
 
     def jobs(self, jobs: WatchedJobs) -> WatchedJobs:
         if self.names:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from agent.config.settings import Configuration, Settings
@@ -64,6 +65,7 @@ TRAFFIC = (
 )
 
 
+@lru_cache(maxsize=4096)
 def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
     of_gpu = "gpu" in traffic.metric.labels
     gpu, uuid, *parts = labels if of_gpu else ("", "", *labels)

@@ -216,7 +216,8 @@ class Poller:
         before = self._readings.get(finished.key)
         self._readings[finished.key] = finished
         _log_change(finished, before.failure if before else None)
-        self._log_odd(finished)
+        if finished.absences:
+            self._log_odd(finished)
 
     def _log_odd(self, reading: Reading) -> None:
         """Log an impossible value, at most one per device and hour, because a faulty device may

@@ -13,8 +13,9 @@ from agent.diagnosis.advice import SUMMARIES
 from agent.jobs.job import WatchedJobs, percent
 from agent.model import Pair, Snapshot
 from agent.ranges import gpus_named
+from agent.series import Derived
 from agent.status.absences import absence_statuses, summary
-from agent.status.events import event_statuses
+from agent.status.events import event_statuses, with_jobs
 from agent.status.findings import Ailing, ailing_paths, by_gpu, finding_statuses, grave, not_good
 from agent.status.gpus import Judged, SeenTick, finding_step, gpu_statuses, judged
 from agent.status.groups import group_status, grouped
@@ -26,6 +27,7 @@ from agent.status.links import FarEnds, nvlink_graph
 from agent.status.machine import host_status, machine_status, source_statuses
 from agent.status.model import (
     AbsenceStatus,
+    EventStatus,
     FindingStatus,
     GpuGroup,
     HeadlineClause,
@@ -35,7 +37,7 @@ from agent.status.model import (
     SourceStatus,
     Status,
 )
-from agent.status.paths import path_kinds, path_rows, path_statuses, ways_of
+from agent.status.paths import Way, path_kinds, path_rows, path_statuses, ways_of
 from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
@@ -45,10 +47,11 @@ SOUND = "All expected hardware is present, and no link is known to be slow."
 class Looked(NamedTuple):
     """Parts of the status that change only when faults are checked."""
 
-    snapshot: Snapshot | None
     absences: tuple[AbsenceStatus, ...]
+    unknown: str | None
     sources: tuple[SourceStatus, ...]
     rates: Mapping[str, str]  # negotiated rates of links, by kind of path
+    events: Sequence[EventStatus]  # without jobs
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +65,7 @@ class StatusBoard:
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(-1, 0.0, 0.0))
     _status: Status | None = None
     _json: bytes = b""
-    _last_look: Looked = field(default_factory=lambda: Looked(None, (), (), {}))
+    _derived: Derived = field(default_factory=Derived)
 
     def __post_init__(self) -> None:
         self.history = History(self.source.diagnosis.inventory, self.source.samples)
@@ -93,12 +96,12 @@ class StatusBoard:
         source, samples = self.source, self.source.samples
         source.look()
         silent = silence(snapshot) > 0
-        ways = ways_of(source.diagnosis.bandwidth, samples)
+        ways = ways_of(source.diagnosis.bandwidth, samples, self._derived)
         paths = path_statuses(ways, source.diagnosis.bandwidth, samples, silent=silent)
         seen = self._seen(snapshot, paths, silent=silent)
         clauses = headline(seen)
         ailing = ailing_paths(seen.findings, (gpu.number for gpu in seen.gpus))
-        jobs, (_, absences, sources, rates) = source.jobs(), self._looked(ailing)
+        jobs, looked = seen.jobs, self._looked(ways, ailing)
         made_of = samples, source.system(), self._ends, source.diagnosis.bandwidth, paths
         graph, links = nvlink_graph(*made_of, faults=source.faults.active, ailing=ailing)
         groups = _groups(seen, clauses)
@@ -110,7 +113,7 @@ class StatusBoard:
             level=Level.CRITICAL if grave(seen.findings) else worst_level(c.level for c in clauses),
             machine=machine_status(source, snapshot),
             headline=clauses,
-            sound=SOUND if sources and not seen.findings else None,
+            sound=SOUND if looked.sources and not seen.findings else None,
             groups=groups,
             findings=_once(seen.findings, clauses),
             gpus=tuple(gpu_statuses(seen)),
@@ -120,49 +123,54 @@ class StatusBoard:
             ended=tuple(ended_job(one, jobs.ended) for one in jobs.ended[:5]),
             paths=paths,
             path_rows=path_rows(paths, samples, ailing),
-            path_kinds=path_kinds(paths, rates, ailing),
+            path_kinds=path_kinds(paths, looked.rates, ailing),
             links=links,
             graph=graph,
             host=host_status(samples),
-            sources=sources,
-            absences=absences,
-            unknown=summary(absences),
-            events=event_statuses(source.faults.events, jobs, snapshot, silent=silent),
+            sources=looked.sources,
+            absences=looked.absences,
+            unknown=looked.unknown,
+            events=with_jobs(looked.events, jobs, silent=silent),
         )
 
     def _seen(self, snapshot: Snapshot, paths: Sequence[PathStatus], *, silent: bool) -> SeenTick:
         source = self.source
         full = any(path.level for path in paths if path.path != "hbm")
-        gpus = judged(source, self.history, snapshot)
+        jobs = source.jobs()
+        gpus = judged(source, self.history, snapshot, jobs)
         findings = finding_statuses(
             source.faults,
             snapshot,
             source.diagnosis.bandwidth,
-            _places(source),
+            _places(source, jobs),
             partial(finding_step, gpus={gpu.identity.uuid: gpu for gpu in gpus}),
             peers=self._ends.ends,
         )
         of_gpus = by_gpu(findings, (gpu.identity.key for gpu in gpus))
-        return SeenTick(snapshot, source, silent, gpus, findings, of_gpus, full)
+        return SeenTick(snapshot, source, jobs, silent, gpus, findings, of_gpus, full)
 
-    def _looked(self, ailing: Ailing) -> Looked:
+    def _looked(self, ways: Sequence[Way], ailing: Ailing) -> Looked:
         """Return the parts that depend on the last check for faults. They are cached until the next
         check, because computing them requires reading a whole snapshot."""
         source, seen = self.source, self.source.faults.snapshot
-        if self._last_look.snapshot is not seen:
-            absences = absence_statuses(seen.absences(seen.at))
-            inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
-            ways, lost = ways_of(source.diagnosis.bandwidth, source.samples), inventory.lost
+        inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
+
+        def found() -> Looked:
+            absent = tuple(seen.absences(seen.at))
+            absences = self._derived.of(absence_statuses, absent, lambda: absence_statuses(absent))
+            lost = inventory.lost
             rates = link_rates(ways, inventory.gpus, lost, specs, source.samples, ailing=ailing)
-            self._last_look = Looked(seen, absences, source_statuses(seen), rates)
-        return self._last_look
+            events = event_statuses(source.faults.events, seen)
+            return Looked(absences, summary(absences), source_statuses(seen), rates, events)
+
+        return self._derived.of(Looked, (seen,), found)
 
 
-def _places(source: StatusSource) -> Mapping[str, tuple[str, Sequence[int]]]:
+def _places(source: StatusSource, jobs: WatchedJobs) -> Mapping[str, tuple[str, Sequence[int]]]:
     """Return the GPUs or jobs that are affected by faults whose metrics do not name them: GPUs that
     the driver counts but the agent has never seen, and jobs that have become slower."""
-    missing, jobs = source.inventory.missing, source.jobs().running
-    slow = (title(job.receipt) for job in jobs if job.slower)
+    missing = source.inventory.missing
+    slow = (title(job.receipt) for job in jobs.running if job.slower)
     return {
         "gpus_missing": (gpus_named(missing) if missing else "", missing),
         "job_slower": (", ".join(slow), ()),

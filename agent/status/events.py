@@ -14,11 +14,8 @@ from agent.status.model import EventStatus, Level
 from agent.status.words import LEVEL, began, duration, finding_text, moment
 
 
-def event_statuses(
-    events: Sequence[FaultEvent], jobs: WatchedJobs, snapshot: Snapshot, *, silent: bool
-) -> tuple[EventStatus, ...]:
-    """Return the 200 latest events, most recent first. If the driver does not respond (`silent`),
-    the state of running jobs is unknown."""
+def event_statuses(events: Sequence[FaultEvent], snapshot: Snapshot) -> list[EventStatus]:
+    """Return the events of faults and lost time. Similar events of several GPUs are merged."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}
     for one in sorted(events, key=lambda one: one.since or 0.0):
@@ -27,9 +24,16 @@ def event_statuses(
         if found is None:
             groups.append(found := [])
         found.append(one)
-    shown = [_event(group, texts[group[0].id], snapshot) for group in groups]
+    return [_event(group, texts[group[0].id], snapshot) for group in groups]
+
+
+def with_jobs(
+    events: Sequence[EventStatus], jobs: WatchedJobs, *, silent: bool
+) -> tuple[EventStatus, ...]:
+    """Return the 200 latest events, with those of jobs, most recent first. If the driver does not
+    respond (`silent`), the state of running jobs is unknown."""
     receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
-    shown += [job_event(receipt, silent=silent) for receipt in receipts]
+    shown = [*events, *(job_event(receipt, silent=silent) for receipt in receipts)]
     newest = sorted(shown, key=lambda one: one.since.timestamp() if one.since else 0.0)
     return tuple(newest[::-1][:200])
 

@@ -1,6 +1,6 @@
 """Current figures of the GPUs, their processes, and their MIG instances."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from agent.diagnosis.disclosure import SOURCES
 from agent.model import Metric, Snapshot
@@ -14,18 +14,22 @@ from agent.status.model import GpuFigures, InstanceStatus, ProcessStatus
 def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
     """Return the current figures of the GPU with the given labels."""
 
-    def value(metric: Metric, *labels: str, mean: float = 0.0, digits: int = 0) -> float | None:
-        found = samples.mean(metric, *gpu, *labels, seconds=mean)
+    def value(metric: Metric, *labels: str, digits: int = 0) -> float | None:
+        found = samples.value(metric, *gpu, *labels)
+        return None if found is None else round(found, digits)
+
+    def settled(metric: Metric, digits: int) -> float | None:
+        found = samples.mean(metric, *gpu, seconds=SETTLED)
         return None if found is None else round(found, digits)
 
     hottest = value(temperature.LIMIT, temperature.OPERATING)
     return GpuFigures(
         activity_ratio=value(activity.ACTIVITY, digits=3),
         sm_active_ratio=value(activity.SM_ACTIVE, digits=3),
-        tensor_throughput_ratio=value(activity.TENSOR_THROUGHPUT, mean=SETTLED, digits=3),
+        tensor_throughput_ratio=settled(activity.TENSOR_THROUGHPUT, 3),
         memory_used_bytes=value(memory.USED),
         memory_total_bytes=value(memory.TOTAL),
-        power_watts=value(power.POWER, mean=SETTLED, digits=1),
+        power_watts=settled(power.POWER, 1),
         power_limit_watts=value(power.POWER_LIMIT),
         temperature_celsius=value(temperature.TEMPERATURE),
         temperature_limit_celsius=value(temperature.LIMIT, temperature.SLOWDOWN)
@@ -47,33 +51,28 @@ def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str
     return " ".join(filter(None, (text, first.user, f"and {more} more" if more else "")))
 
 
+OF_PROCESSES = workload.JOB_PIDS, workload.JOB_PROCESS, process.HELD, process.SHARE, process.PROGRAM
+
+
 def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
     """Return the processes on each GPU by UUID, in descending order of memory use. As in the
     published metrics, programs and users are set only if the configuration allows it."""
-    own = [
-        sample
-        for key, reading in snapshot.readings.items()
-        if key.source in SOURCES and reading.fresh(snapshot.at)
-        for sample in reading.samples
-    ]
-
-    def of(metric: Metric) -> Iterator[tuple[dict[str, str], float]]:
-        for sample in own:
-            if sample.metric is metric:
-                yield dict(zip(metric.labels, sample.labels, strict=True)), sample.value
-
-    users = {(job["uuid"], job["key"]): job["user"] for job, _ in of(workload.JOB_PIDS)}
+    rows: dict[Metric, list[tuple[dict[str, str], float]]] = {one: [] for one in OF_PROCESSES}
+    for key, reading in snapshot.readings.items():
+        if key.source in SOURCES and reading.fresh(snapshot.at):
+            for metric, labels, value in reading.samples:
+                if metric in rows:
+                    rows[metric].append((dict(zip(metric.labels, labels, strict=True)), value))
+    jobs, owners, *amounts, programs = rows.values()
+    users = {(job["uuid"], job["key"]): job["user"] for job, _ in jobs}
     user_of = {
         (one["uuid"], one["pid"]): users.get((one["uuid"], one["key"]))
         or (one["uid"] and f"uid {one['uid']}")
-        for one, _ in of(workload.JOB_PROCESS)
+        for one, _ in owners
     }
-    held, share = (
-        {(one["uuid"], one["pid"]): value for one, value in of(metric)}
-        for metric in (process.HELD, process.SHARE)
-    )
+    held, share = ({(one["uuid"], one["pid"]): value for one, value in each} for each in amounts)
     found: dict[str, list[ProcessStatus]] = {}
-    for one, _ in of(process.PROGRAM):
+    for one, _ in programs:
         place = one["uuid"], one["pid"]
         entry = ProcessStatus(
             pid=int(one["pid"]),

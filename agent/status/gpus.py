@@ -10,7 +10,7 @@ from agent.faults.findings import action, by_kind
 from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
 from agent.faults.watch import ActiveFault
-from agent.jobs.job import PEER, Job, percent
+from agent.jobs.job import PEER, Job, WatchedJobs, percent
 from agent.model import (
     LOST_STATES,
     Cause,
@@ -116,6 +116,7 @@ class SeenTick(NamedTuple):
 
     snapshot: Snapshot
     source: StatusSource
+    jobs: WatchedJobs
     silent: bool  # the driver does not respond, so no figures are shown
     gpus: Sequence[Judged]
     findings: Sequence[FindingStatus]
@@ -128,10 +129,12 @@ def costs(pair: Pair) -> bool:
     return pair[0] in LOST_STATES
 
 
-def judged(source: StatusSource, history: History, snapshot: Snapshot) -> list[Judged]:
+def judged(
+    source: StatusSource, history: History, snapshot: Snapshot, jobs: WatchedJobs
+) -> list[Judged]:
     """Return the verdict on every GPU, sorted by index."""
     inventory = source.inventory
-    on = {gpu.uuid: job for job in source.jobs().running for gpu in job.receipt.gpus}
+    on = {gpu.uuid: job for job in jobs.running for gpu in job.receipt.gpus}
     divided = {labels["uuid"] for labels in source.samples.labelled(mig.INSTANCE_INFO)}
     found = []
     for one in sorted(inventory.gpus, key=lambda one: one.index):
@@ -244,7 +247,7 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
 
 def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
     """Yield the status of each GPU."""
-    samples, jobs = seen.source.samples, seen.source.jobs().running
+    samples, jobs = seen.source.samples, seen.jobs.running
     on, divided = processes(seen.snapshot), instances(samples)
     named = {pid: job.receipt.name for job in jobs if job.receipt.name for pid in job.pids}
     for gpu in seen.gpus:

@@ -101,9 +101,9 @@ class ValueHistory:
         """Return the mean share of each pair in the last `seconds` seconds up to `newest`, and the
         number of seconds for which the state is known."""
         last = min(SPAN, seconds)
-        states = _ordered(self.states, newest, last)
+        states = _ordered(self.states, newest, last).tobytes()  # counted faster than an array
         known = len(states) - states.count(0) - states.count(LOST)
-        sums = ((p, sum(_ordered(ring, newest, last))) for p, ring in self.shares.items())
+        sums = ((p, sum(_ordered(r, newest, last).tobytes())) for p, r in self.shares.items())
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:

@@ -3,13 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import NamedTuple
 
 from agent.faults.watch import ActiveFault
 from agent.limits.paths import PathAccounts
 from agent.model import Labels
 from agent.ranges import pci_address
-from agent.series import SampleStore
+from agent.series import Derived, SampleStore
 from agent.sources import gpu, nvlink
 from agent.specs.sheets import SystemSpec
 from agent.status.findings import Ailing
@@ -27,32 +28,37 @@ MID = 0.4
 
 @dataclass(slots=True)
 class FarEnds:
-    """Remote ends of all links: GPU indexes, or None for NVSwitches. An entry is kept after its
-    link goes down, because a link that is down does not report its remote end."""
+    """Remote ends of all links: GPU indexes, or None for NVSwitches. They are replaced when
+    they are read. An entry is kept after its link goes down, because a link that is down does not
+    report its remote end."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
+    _derived: Derived = field(default_factory=Derived)
 
     def take(self, samples: SampleStore, spec: SystemSpec | None) -> None:
         found = [labels for labels, _ in samples.fresh(nvlink.LINK_INFO)]
+        if not found:
+            return
         by_address = {
             where: int(labels["gpu"])
-            for labels in (samples.labelled(gpu.INFO) if found else ())
+            for labels in samples.labelled(gpu.INFO)
             if (where := pci_address(labels["pci_bus_id"]))
         }
+        self.ends = {**self.ends}
         for index, uuid, link, remote, address in found:
             peer = by_address.get(pci_address(address))
             if remote == "switch":
                 self.ends[index, uuid, link] = None
             elif remote == "gpu" and peer is not None:  # a VM may see addresses of its host
                 self.ends[index, uuid, link] = peer
-        graph = spec.nvlink_graph if spec and found else None
-        self._join(samples, graph.pairs if graph else ())
+        if spec and spec.nvlink_graph and spec.nvlink_graph.pairs:
+            self._join(samples)
 
-    def _join(self, samples: SampleStore, pairs: Sequence[tuple[int, int, int]]) -> None:
+    def _join(self, samples: SampleStore) -> None:
         """Add the links that have been down since the agent started. If the system has no
         NVSwitches and only two GPUs have such links, the links connect these two GPUs."""
         unknown: defaultdict[int, list[Labels]] = defaultdict(list)
-        for labels, up in samples.all(nvlink.LINK_UP).items() if pairs else ():
+        for labels, up in samples.all(nvlink.LINK_UP).items():
             if not up and labels not in self.ends:
                 unknown[int(labels[0])].append(labels)
         if len(unknown) == 2 and len({*map(len, unknown.values())}) == 1:
@@ -63,10 +69,14 @@ class FarEnds:
         self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
     ) -> list["Link"]:
         """Return the links with a known remote end, or all links if `all_of` is true."""
-        return sorted(
-            Link(int(one[0]), int(one[2]), self.ends.get(one), bool(up), ratios.get(one))
-            for one, up in samples.all(nvlink.LINK_UP).items()
-            if one in self.ends or all_of
+        return self._derived.of(
+            "links",
+            (samples.latest(nvlink.LINK_UP), self.ends, ratios, all_of),
+            lambda: sorted(
+                Link(int(one[0]), int(one[2]), self.ends.get(one), bool(up), ratios.get(one))
+                for one, up in samples.all(nvlink.LINK_UP).items()
+                if one in self.ends or all_of
+            ),
         )
 
 
@@ -158,14 +168,12 @@ def _spokes(
     ailing: Ailing,
 ) -> Iterator[LinkStatus]:
     """Yield one edge per GPU, which represents all links between the GPU and the NVSwitches."""
-    by_gpu: defaultdict[int, list[Link]] = defaultdict(list)
-    for link in links:
-        by_gpu[link.gpu].append(link)
-    for number, its in by_gpu.items():
+    for number, group in groupby(links, key=lambda link: link.gpu):
+        its = [*group]
         down = [link.number for link in its if link.up is False]
         known = [link.ratio for link in its if link.ratio is not None]
         ratio = totals.get(number, max(known, default=None))
-        erring = [link.number for link in its if link.up and (number, link.number) in errs]
+        erring = [link.number for link in its if errs and link.up and (number, link.number) in errs]
         bad = erring or (("nvlink", f"gpu{number}") in ailing and len(down) < len(its))
         load = LinkLoad.ERRING if bad else load_of(len(down) < len(its), ratio, full)
         notes = _note(number, down), _note(number, erring, verb="had errors")

@@ -24,7 +24,12 @@ class Level(StrEnum):
     GOOD = "good"
 
 
-class AlertStatus(Struct, frozen=True, kw_only=True):
+class Part(Struct, frozen=True, gc=False):
+    """A part of the status. Parts contain no cycles, so the garbage collector need not visit the
+    hundreds of parts that are built on every tick."""
+
+
+class AlertStatus(Part, frozen=True, kw_only=True):
     """The alert of a finding. `text` describes who is notified and when the alert fires."""
 
     name: str
@@ -33,7 +38,7 @@ class AlertStatus(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class HeadlineClause(Struct, frozen=True, kw_only=True):
+class HeadlineClause(Part, frozen=True, kw_only=True):
     """A clause of the machine's summary. It describes a fault, or the work of a group of GPUs.
 
     `findings` contains the IDs of the findings in the clause. Lists of findings omit them.
@@ -50,7 +55,7 @@ class HeadlineClause(Struct, frozen=True, kw_only=True):
     runbook: str | None = None  # anchor in runbook.html
 
 
-class GpuGroup(Struct, frozen=True, kw_only=True):
+class GpuGroup(Part, frozen=True, kw_only=True):
     """GPUs with the same verdict. If `state` is null, `reason` is a code that explains this.
 
     `share` is the share of the last `window_seconds` spent in the state with the cause. `since` is
@@ -73,7 +78,7 @@ class GpuGroup(Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
 
 
-class FindingStatus(Struct, frozen=True, kw_only=True):
+class FindingStatus(Part, frozen=True, kw_only=True):
     """A fault or a loss of GPU time. `hidden_by` is the ID of the finding that causes it. A hidden
     finding is shown below its cause, without a first step."""
 
@@ -94,7 +99,7 @@ class FindingStatus(Struct, frozen=True, kw_only=True):
     can_wait: bool = False  # nothing is lost by waiting
 
 
-class GpuFigures(Struct, frozen=True, kw_only=True):
+class GpuFigures(Part, frozen=True, kw_only=True):
     """Current figures of a GPU and limits. Power and tensor throughput are means over 10 s."""
 
     activity_ratio: float | None = None
@@ -110,7 +115,7 @@ class GpuFigures(Struct, frozen=True, kw_only=True):
     sm_clock_limit_hertz: float | None = None
 
 
-class ProcessStatus(Struct, frozen=True, kw_only=True):
+class ProcessStatus(Part, frozen=True, kw_only=True):
     """A process on a GPU. Program and user are set only if the configuration allows it."""
 
     pid: int
@@ -120,7 +125,7 @@ class ProcessStatus(Struct, frozen=True, kw_only=True):
     time_ratio: float | None = None
 
 
-class InstanceStatus(Struct, frozen=True, kw_only=True):
+class InstanceStatus(Part, frozen=True, kw_only=True):
     """A MIG instance."""
 
     number: int
@@ -133,7 +138,7 @@ class InstanceStatus(Struct, frozen=True, kw_only=True):
     processes: int | None = None
 
 
-class GpuStatus(Struct, frozen=True, kw_only=True):
+class GpuStatus(Part, frozen=True, kw_only=True):
     """A GPU and its verdict, with details that its group omits. `shares` contains the time shares
     of the last 10 s by `state/cause`. `findings` contains the IDs of its findings.
     """
@@ -165,7 +170,7 @@ class GpuStatus(Struct, frozen=True, kw_only=True):
     job: str | None = None
 
 
-class PathStatus(Struct, frozen=True, kw_only=True):
+class PathStatus(Part, frozen=True, kw_only=True):
     """One direction of a data path. `level` is `warning` at or above the threshold, and otherwise
     null. For a disk without a limit, it depends on the share of time with requests in flight."""
 
@@ -185,7 +190,7 @@ class PathStatus(Struct, frozen=True, kw_only=True):
     why: str | None = None  # the reason for unknown traffic
 
 
-class PathRow(Struct, frozen=True, kw_only=True):
+class PathRow(Part, frozen=True, kw_only=True):
     """A row for devices of the same kind with similar traffic. `inward` and `outward` are the mean
     rates of these devices, for example `39 of 55 GB/s`."""
 
@@ -201,7 +206,7 @@ class PathRow(Struct, frozen=True, kw_only=True):
     text: str  # `full`, `of md0`, `at rest`, `no link`, or `dead`; empty if there is no remark
 
 
-class PathKind(Struct, frozen=True, kw_only=True):
+class PathKind(Part, frozen=True, kw_only=True):
     """Summary of a kind of path, shown above its rows."""
 
     path: str
@@ -230,7 +235,7 @@ class LinkLoad(StrEnum):
     UNKNOWN = "unknown"
 
 
-class LinkStatus(Struct, frozen=True, kw_only=True):
+class LinkStatus(Part, frozen=True, kw_only=True):
     """An edge of the NVLink graph: a link between two GPUs, or, if `peer` is null, all links from a
     GPU to the switches. `lane` is the index of the edge among the `lanes` edges of its GPU pair."""
 
@@ -246,7 +251,7 @@ class LinkStatus(Struct, frozen=True, kw_only=True):
     text: str | None = None  # description of the fault
 
 
-class NvlinkGraph(Struct, frozen=True, kw_only=True):
+class NvlinkGraph(Part, frozen=True, kw_only=True):
     """The NVLink graph. Its `kind` is switch, mesh, full, direct, or none. `expected` contains the
     pairs of linked GPUs in the spec sheet, each with its number of links."""
 
@@ -255,7 +260,7 @@ class NvlinkGraph(Struct, frozen=True, kw_only=True):
     text: str = ""
 
 
-class PairShare(Struct, frozen=True, kw_only=True):
+class PairShare(Part, frozen=True, kw_only=True):
     """A state and its cause, with the share of time spent in that state for that cause."""
 
     state: State
@@ -264,7 +269,7 @@ class PairShare(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class RunningJob(Struct, frozen=True, kw_only=True):
+class RunningJob(Part, frozen=True, kw_only=True):
     """A running job: its progress and the time lost so far."""
 
     id: str
@@ -290,7 +295,7 @@ class RunningJob(Struct, frozen=True, kw_only=True):
     findings: tuple[str, ...] = ()
 
 
-class EndedJob(Struct, frozen=True, kw_only=True):
+class EndedJob(Part, frozen=True, kw_only=True):
     """An ended job, with its receipt as text."""
 
     id: str
@@ -304,7 +309,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
     before: str | None
 
 
-class AbsenceStatus(Struct, frozen=True, kw_only=True):
+class AbsenceStatus(Part, frozen=True, kw_only=True):
     """Values of a metric absent for the same reason. `text` names the devices and the reason."""
 
     metric: str
@@ -313,7 +318,7 @@ class AbsenceStatus(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class EventStatus(Struct, frozen=True, kw_only=True):
+class EventStatus(Part, frozen=True, kw_only=True):
     """An event of the last 24 hours: a fault, a loss of GPU time for at least a minute, or a job.
     `since` is null if the event began before the agent started, and `until` if it has not ended."""
 
@@ -324,7 +329,7 @@ class EventStatus(Struct, frozen=True, kw_only=True):
     job: str | None = None
 
 
-class MachineStatus(Struct, frozen=True, kw_only=True):
+class MachineStatus(Part, frozen=True, kw_only=True):
     """Identity of the machine and of its agent. `text` is a summary."""
 
     host: str
@@ -343,7 +348,7 @@ class MachineStatus(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class HostStatus(Struct, frozen=True, kw_only=True):
+class HostStatus(Part, frozen=True, kw_only=True):
     """Load of the host: CPU utilization, and shares of time in which tasks waited."""
 
     cpu_ratio: float | None
@@ -351,14 +356,14 @@ class HostStatus(Struct, frozen=True, kw_only=True):
     text: str
 
 
-class SourceStatus(Struct, frozen=True, kw_only=True):
+class SourceStatus(Part, frozen=True, kw_only=True):
     """A source of values: `up`, `down`, or `off` if it is disabled by the configuration."""
 
     source: str
     state: str
 
 
-class Status(Struct, frozen=True, kw_only=True):
+class Status(Part, frozen=True, kw_only=True):
     """The status at a tick. `sound` is a sentence shown if there are no findings, or else null."""
 
     at: datetime

@@ -13,7 +13,7 @@ from agent.limits.paths import TRAFFIC, PathAccounts, key_of
 from agent.limits.resolution import Limit, PathKey
 from agent.model import Labels, Metric
 from agent.ranges import device_ranges, natural
-from agent.series import SampleStore
+from agent.series import Derived, SampleStore
 from agent.sources import disk, infiniband, network
 from agent.status.findings import Ailing
 from agent.status.model import Level, PathKind, PathRow, PathStatus
@@ -68,8 +68,15 @@ class Way(NamedTuple):
     labels: Labels = ()
 
 
-def ways_of(bandwidth: PathAccounts, samples: SampleStore) -> list[Way]:
-    """Return the paths of this machine in display order."""
+def ways_of(bandwidth: PathAccounts, samples: SampleStore, derived: Derived) -> list[Way]:
+    """Return the paths of this machine in display order. They change only with the limits, the
+    configuration, and the devices."""
+    devices = [shape for traffic in COUNTERS for shape, _ in samples.latest(traffic.metric)]
+    made_of = bandwidth.limits, bandwidth.configuration.current, devices
+    return derived.of(ways_of, made_of, lambda: _sorted_ways(bandwidth, samples))
+
+
+def _sorted_ways(bandwidth: PathAccounts, samples: SampleStore) -> list[Way]:
     limits, threshold = bandwidth.limits, bandwidth.threshold
     found = {
         key: Way(key, limit, threshold(key.path))
@@ -97,7 +104,7 @@ def path_statuses(
     """Return the current status of every path. While the driver does not respond (`silent`), GPU
     traffic is omitted, because some old values have not expired yet."""
     limited = any(way.limit for way in ways if way.key.path == "disk")  # arrays cover their disks
-    found = []
+    found, unread = [], bandwidth.unread
     for way in ways:
         key, limit = way.key, way.limit
         ratio, moved, full = (
@@ -123,7 +130,7 @@ def path_statuses(
                 up=up,
                 level=Level.WARNING if full else None,
                 text=_text(key.path, moved, up),
-                why=str(bandwidth.unread[key]) if key in bandwidth.unread else None,
+                why=str(unread[key]) if unread and key in unread else None,
             )
         )
     return tuple(found)
@@ -190,7 +197,7 @@ def path_rows(
 ) -> tuple[PathRow, ...]:
     """Return rows for devices with traffic, busiest first, followed by all other devices. Similar
     devices share a row."""
-    arrays = {one["device"]: one["array"] for one in samples.labelled(disk.DISK_INFO)}
+    arrays = {device: array for device, *_, array in samples.all(disk.DISK_INFO)}
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy: list[Device] = []
     still: defaultdict[str, list[Device]] = defaultdict(list)
@@ -246,16 +253,14 @@ def _fullest(ways: Device) -> tuple[object, ...]:
 def _likeness(ways: Device, ailing: Ailing) -> list[object]:
     """Return a key that is equal for devices that share a row. It contains the utilization in steps
     of 5 %, or the traffic in powers of 2."""
-    return [
-        (
-            *(way.path, way.direction, way.limit_bytes_per_second, way.level),
-            _ails(ways, ailing),
-            round(20 * way.ratio)
-            if way.ratio is not None
-            else round(log2(max(way.bytes_per_second or 0.0, MOVES))),
-        )
+    steps = (
+        round(20 * way.ratio)
+        if way.ratio is not None
+        else round(log2(max(way.bytes_per_second or 0.0, MOVES)))
         for way in ways
-    ]
+    )
+    alike = [(way.direction, way.limit_bytes_per_second, way.level) for way in ways]
+    return [ways[0].path, _ails(ways, ailing), *steps, *alike]
 
 
 def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Ailing) -> PathRow:
