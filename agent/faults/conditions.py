@@ -43,8 +43,7 @@ class Condition:
     @property
     def asks(self) -> frozenset[Ask]:
         """All series that the expression needs."""
-        own = {self.ask} if self.ask else ()
-        return frozenset(own).union(*(part.asks for part in self.parts))
+        return frozenset([self.ask] if self.ask else []).union(*(p.asks for p in self.parts))
 
     def rows(self, samples: FaultSamples) -> Vector:
         """Return the rows. They are computed again only if the rows of a part have changed."""
@@ -342,8 +341,7 @@ def _of_two(
 
     if first is not None and second is not None:
         return _constant(operation(first, second) or 0.0)
-    parts = tuple(part for part in (left, right) if part.number is None)
-    return Condition(apply, parts)
+    return Condition(apply, tuple(part for part in (left, right) if part.number is None))
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:

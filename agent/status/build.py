@@ -160,7 +160,7 @@ class StatusBoard:
             absences = self._derived.of(absence_statuses, absent, lambda: absence_statuses(absent))
             lost = inventory.lost
             rates = link_rates(ways, inventory.gpus, lost, specs, source.samples, ailing=ailing)
-            events = event_statuses(source.faults.events, seen)
+            events = event_statuses(source.faults.events, seen, self._ends.ends)
             return Looked(absences, summary(absences), source_statuses(seen), rates, events)
 
         return self._derived.of(Looked, (seen,), found)

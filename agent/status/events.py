@@ -1,24 +1,31 @@
 """Events of the last 24 hours: faults, periods of lost GPU time, and jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from agent.diagnosis.advice import SUMMARIES
 from agent.faults.findings import of_gpus
 from agent.faults.watch import FaultEvent
 from agent.jobs.job import Receipt, WatchedJobs
-from agent.model import Snapshot
+from agent.model import Labels, Snapshot
 from agent.ranges import gpus_named
+from agent.status.findings import near_ends
 from agent.status.jobs import receipt_level, title
 from agent.status.model import EventStatus, Level
 from agent.status.words import LEVEL, began, duration, finding_text, moment
 
 
-def event_statuses(events: Sequence[FaultEvent], snapshot: Snapshot) -> list[EventStatus]:
+def event_statuses(
+    events: Sequence[FaultEvent], snapshot: Snapshot, peers: Mapping[Labels, int | None]
+) -> list[EventStatus]:
     """Return the events of faults and lost time. Similar events of several GPUs are merged."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}
+    near = near_ends(events, peers)
     for one in sorted(events, key=lambda one: one.since or 0.0):
+        hub = near.get(one.id)
+        if hub and any(other.id == hub and _together(other, one) for other in events):
+            continue  # the other end of the links reports them
         alike = (g for g in groups if texts[g[0].id] == texts[one.id] and _together(g[-1], one))
         found = next(alike, None)
         if found is None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from agent.diagnosis.advice import ALERTS
 from agent.faults.findings import of_gpus
-from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState, FaultWatch
+from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState, FaultEvent, FaultWatch
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import Finding, GpuKey, Labels, Snapshot
@@ -41,7 +41,7 @@ def finding_statuses(
         )
         for one in watch.active
     }
-    near = _near_ends(watch.active, peers)
+    near = near_ends((one for one in watch.active if not one.hidden_by), peers)
     alike: dict[object, list[ActiveFault]] = {}
     for one in watch.active:
         told = one.finding.kind, words[one.id], one.alert, one.over, bool(one.hidden_by)
@@ -52,13 +52,15 @@ def finding_statuses(
     return tuple(_placed(one, *places.get(one.kind, ("", ()))) for one in found)
 
 
-def _near_ends(active: Sequence[ActiveFault], peers: Mapping[Labels, int | None]) -> dict[str, str]:
+def near_ends(
+    faults: Iterable[ActiveFault | FaultEvent], peers: Mapping[Labels, int | None]
+) -> dict[str, str]:
     """Map each fault whose NVLinks all lead to one GPU to that GPU's fault for the same links. The
     keys and values are fault IDs. If two faults report the same links, only the second is a key."""
     ends = {
         one.id: (gpu.index, [peers.get((*gpu.labels, link)) for link in one.finding.names])
-        for one in active
-        if one.finding.kind == "links_down" and not one.hidden_by and (gpu := one.finding.gpu)
+        for one in faults
+        if one.finding and one.finding.kind == "links_down" and (gpu := one.finding.gpu)
     }
     near: dict[str, str] = {}
     for far, (index, remote) in reversed(ends.items()):

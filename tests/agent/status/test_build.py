@@ -137,6 +137,7 @@ def test_both_ends_of_a_link_are_one_fault(name: str, first: str) -> None:
     machine.bench.machine.set_scenario("training+nvlink-down")
     status = machine.skip(65).status
     assert sum(link.load is LinkLoad.DOWN for link in status.links) == 1
+    assert sum("NVLink is down" in event.text for event in status.events) == 1
     near, far = (one for one in status.findings if one.kind == "links_down")
     assert (near.hidden_by, far.hidden_by) == (None, near.id)
     (clause,) = (one for one in status.headline if one.level is Level.CRITICAL)
