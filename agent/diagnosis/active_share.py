@@ -290,9 +290,11 @@ def _by_level(
     launch is the cause, for at most the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
-    if level.dram < NOTHING:  # only collectives, which take the same time on every rank
+    if level.dram < NOTHING:  # only collectives or work in caches, equal on every rank
         last = min(alongside, key=lambda key: alongside[key].activity)
         waits, waiting, transfers = {last: 0.0}, second.activity - least, least
+        if level.sm > MOST_SPINNING_SM:
+            transfers = min(least, max(communicating(second, least), _small_messages(second)))
     else:
         waits = {key: _beneath(peer, level) for key, peer in alongside.items()}
         last = min(waits, key=lambda key: waits[key])
