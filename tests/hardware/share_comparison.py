@@ -35,6 +35,7 @@ class TrueSpan:
     until: float
     shares: Mapping[str, float]
     step: float | None = None  # usual seconds of a step; None where steps are not regular
+    doubts: Mapping[str, Sequence[float]] = field(default_factory=dict)  # a share may be less, more
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,16 @@ class Judged:
         """The largest difference of a share."""
         true = self.span.shares
         return max(abs(true.get(n, 0.0) - self.shares.get(n, 0.0)) for n in {*true, *self.shares})
+
+    @property
+    def error_beyond_doubt(self) -> float:
+        """The largest difference of a share from what it may truly be."""
+        true, worst = self.span.shares, 0.0
+        for name in {*true, *self.shares}:
+            less, more = self.span.doubts.get(name, (0.0, 0.0))
+            over = self.shares.get(name, 0.0) - true.get(name, 0.0)
+            worst = max(worst, over - more, -over - less)
+        return worst
 
     @property
     def lost(self) -> tuple[float, float]:
@@ -173,8 +184,10 @@ def summary(found: Iterable[Judged]) -> str:
         if not mine:
             continue
         five, ten = (sum(t.error <= most for t in mine) for most in sorted(WITHIN.values()))
+        doubted = sum(t.error_beyond_doubt <= min(WITHIN.values()) for t in mine)
         lines.append(
-            f"{signals}: {five} of {len(mine)} GPUs within 5 %, {ten} within 10 %; right cause "
+            f"{signals}: {five} of {len(mine)} GPUs within 5 % ({doubted} with the doubt of "
+            f"the truth), {ten} within 10 %; right cause "
             f"of what was reported as lost: {_right(mine)}, where nothing hangs "
             f"{_right([t for t in mine if HUNG not in t.span.shares])}"
         )

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.hardware.share_comparison import WITHIN, Judged
+from tests.hardware.share_comparison import WITHIN, Judged, TrueSpan
 from tests.hardware.share_replay import replayed
 from tests.support.nightly import NIGHTLY, shortly
 from tests.support.repository import TAPES
@@ -70,6 +70,13 @@ def largest_errors(found: list[Judged]) -> Mapping[str, float]:
         if not one.is_within:
             errors[one.span.load] = max(one.error, errors.get(one.span.load, 0.0))
     return errors
+
+
+def test_an_error_is_measured_from_what_may_be_true() -> None:
+    doubts = {"starved/host_thread": (0.2, 0.0), "starved/cpu": (0.0, 0.2)}
+    span = TrueSpan("lock", 0, 0.0, 9.0, {"busy": 0.5, "starved/host_thread": 0.5}, doubts=doubts)
+    found = Judged(span, "gpm", {"busy": 0.5, "starved/host_thread": 0.28, "starved/cpu": 0.22})
+    assert (found.error, found.error_beyond_doubt) == pytest.approx((0.22, 0.02))
 
 
 @pytest.mark.parametrize(("tape", "signals"), [*SHORT, *LONG])

@@ -8,9 +8,6 @@ all that the agents read (`trial.tape`), the truth (`trial.json`) and the lines 
 
 import argparse
 import asyncio
-import contextlib
-import gzip
-import json
 import statistics
 import sys
 import tempfile
@@ -21,7 +18,7 @@ from dataclasses import replace
 from math import inf
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from agent.cli.assembly import real_hardware, recorded
 from agent.config.settings import Settings
@@ -36,7 +33,7 @@ from tests.hardware.share_comparison import (
     write_truth,
 )
 from tests.hardware.traced import play, truth
-from tests.hardware.traced.processes import Files, Played, Rank, tracer
+from tests.hardware.traced.processes import Files, Played, tracer
 from tests.hardware.without_gpm import without_gpm
 
 AHEAD = 2  # slots whose loads have imported their libraries already
@@ -49,25 +46,19 @@ judged, else the trace before is applied to the steps of the judged time."""
 FLUSHED = 0.6  # s after which a trace has been written
 
 
-class Truth(NamedTuple):
-    """Kernels and copies a second, true shares, and the usual step (s) of one rank."""
-
-    records: float
-    is_traced: bool
-    shares: dict[str, float]
-    step: float | None
+Truth = tuple[truth.Slice, float | None]
+"""What is true of one rank, and its usual step (s)."""
 
 
 def truths(files: Sequence[Files], traced: truth.Span, window: truth.Span) -> list[Truth]:
     """The truth of each rank of a load in a window, of which all or a slice was traced."""
     records = [truth.read(*one) for one in files]
-    found = []
+    found: list[Truth] = []
     for one, record in zip(truth.shares(records, *traced), records, strict=True):
-        whole = traced == window
-        shares = one.shares if whole else truth.of_window(record, one, traced, window)
+        shares = one.shares if traced == window else truth.of_window(record, one, traced, window)
         lengths = record.steps(*window)
         step = float(statistics.median(lengths)) if len(lengths) else None
-        found.append(Truth(one.records, bool(one.records or one.idle), shares, step))
+        found.append((replace(one, shares=shares), step))
     return found
 
 
@@ -88,13 +79,11 @@ def _span(seconds: float) -> truth.Span:
     return now - int(seconds * 1e9), now
 
 
-async def _tick(watchers: Sequence[Watcher], until: float, each: Any = None) -> None:
+async def _tick(watchers: Sequence[Watcher], until: float) -> None:
     due = time.monotonic()
     while due < until:
         for watcher in watchers:
             await watcher.tick()
-        if each is not None:
-            each()
         due += 1.0
         await asyncio.sleep(max(0.0, due - time.monotonic()))
 
@@ -115,7 +104,6 @@ class Trial:
             "nvml": Watcher(without_gpm(hardware), Settings(), clock),
         }
         self.spans: list[TrueSpan] = []  # CLOCK_MONOTONIC
-        self.threads: list[dict[str, Any]] = []
         self._end = time.monotonic() + until
         self._ready: dict[str, list[Played]] = {}
         self._windows: list[Window] = []
@@ -133,7 +121,7 @@ class Trial:
                 if self._end - time.monotonic() < 30:
                     print(f"no time left for {slot}", flush=True)
                     continue
-                self._play(slot, loads)
+                self._play(loads)
                 yield from self._judged(wait=False)
             finally:
                 for load in loads:
@@ -151,8 +139,6 @@ class Trial:
         start = self._start
         spans = [replace(s, since=s.since - start, until=s.until - start) for s in self.spans]
         write_truth(out / "trial.json", spans)
-        with gzip.open(out / "threads.json.gz", "wt") as file:
-            json.dump(self.threads, file)
 
     def _prepare(self, slot: str) -> None:
         if slot not in self._ready:
@@ -161,7 +147,7 @@ class Trial:
                 self._port += 1
                 self._ready[slot].append(Played(name, gpu, self._port, self._library))
 
-    def _play(self, slot: str, loads: Sequence[Played]) -> None:
+    def _play(self, loads: Sequence[Played]) -> None:
         ranks = [rank for load in loads for rank in load.ranks]
         watchers = list(self.watchers.values())
         for rank in ranks:
@@ -184,7 +170,7 @@ class Trial:
         since = time.monotonic()
         before = {signals: booked(w) for signals, w in self.watchers.items()}
         seconds = min(self._seconds, max(load.load.seconds for load in left))
-        asyncio.run(_tick(watchers, since + seconds, lambda: self._note_threads(slot, ranks)))
+        asyncio.run(_tick(watchers, since + seconds))
         window = _span(time.monotonic() - since)
         after = {signals: booked(w) for signals, w in self.watchers.items()}
         for load in sparse:
@@ -206,14 +192,16 @@ class Trial:
                 print(f"FAILED {one.load.name}: {error}", flush=True)
                 continue
             load = one.load.load
-            for rank, true in zip(one.load.ranks, one.truths.result(), strict=True):
+            for rank, (true, length) in zip(one.load.ranks, one.truths.result(), strict=True):
                 rank.clear()
                 print(f"  {one.load.name}: {true.records:.0f} kernels and copies a second")
-                if not true.is_traced:  # nor does it wait
+                if not true.records and not true.idle:
                     print(f"FAILED {one.load.name}: its GPU was not traced", flush=True)
                     continue
-                step = true.step if load.regular else None
-                span = TrueSpan(one.load.name, rank.gpu, one.since, one.until, true.shares, step)
+                step = length if load.regular else None
+                span = TrueSpan(
+                    *(one.load.name, rank.gpu, one.since, one.until), true.shares, step, true.doubts
+                )
                 self.spans.append(span)
                 for signals, watcher in self.watchers.items():
                     yield shown(span, signals, watcher, one.before[signals], one.after[signals])
@@ -230,33 +218,6 @@ class Trial:
                     print(f"FAILED {load.name}: {load.ranks[0].errors()}", flush=True)
                     left.remove(load)
         return left
-
-    def _note_threads(self, slot: str, ranks: Sequence[Rank]) -> None:
-        """Every thread of the loads with its counters: for who develops the division."""
-        rows = []
-        for rank in ranks:
-            for pid in [rank.process.pid, *_descendants(rank.process.pid)]:
-                for task in Path(f"/proc/{pid}/task").glob("*"):
-                    with contextlib.suppress(OSError, IndexError):
-                        run, queued, _ = (task / "schedstat").read_text().split()
-                        stat = (task / "stat").read_text()
-                        name, state = (
-                            stat[stat.find("(") + 1 : stat.rfind(")")],
-                            stat.rpartition(")")[2].split()[0],
-                        )
-                        rows.append(
-                            [rank.gpu, pid, int(task.name), name, state, int(run), int(queued)]
-                        )
-        self.threads.append({"slot": slot, "at": time.monotonic() - self._start, "rows": rows})
-
-
-def _descendants(pid: int) -> list[int]:
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        with contextlib.suppress(OSError):
-            for child in (task / "children").read_text().split():
-                found += [int(child), *_descendants(int(child))]
-    return found
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -29,6 +29,9 @@ LABELS = {name: f"starved/{name}" for name in WAITS} | {"requests": "idle/reques
 Span = tuple[int, int]
 """Begin and end (CLOCK_MONOTONIC, ns)."""
 
+Doubts = dict[str, tuple[float, float]]
+"""By how much a share may truly be less, and more."""
+
 
 @dataclass(frozen=True, slots=True)
 class RankRecords:
@@ -99,20 +102,22 @@ class Cover:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Trace of a while: shares by label, kernels and copies a second, and for each cause the part
-    of its waits in which the GPU was idle."""
+    """Trace of a while: shares by label, kernels and copies a second, for each cause the part of
+    its waits in which the GPU was idle, and by how much the records leave a share in doubt, down
+    and up: whether the thread ran or slept while the GPU was idle, and the chance of sampling."""
 
     shares: dict[str, float]
     records: float
     idle: dict[str, float]
+    doubts: Doubts
 
 
 def of_window(one: RankRecords, traced: Slice, slice_: Span, window: Span) -> dict[str, float]:
     """Shares of a window that was not traced, from a slice that was: the GPU's own work and its
     transfers follow the steps, waits of the launching thread are known from its marks, and what is
     left divides as in the slice."""
-    steps = [len(one.steps(*span)) / (span[1] - span[0]) for span in (slice_, window)]
-    pace = steps[1] / steps[0] if all(steps) else 1.0
+    steps = [one.steps(*span) for span in (slice_, window)]
+    pace = float(steps[0].mean() / steps[1].mean()) if all(map(len, steps)) else 1.0
     found = {n: traced.shares.get(n, 0.0) * pace for n in ("busy", "communicating/nvlink")}
     for place, name in enumerate(WAITS):
         chosen = one.marks[one.marks["what"] == place]
@@ -144,6 +149,7 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
     late = _late(records, cover)
     found = []
     idle: list[dict[str, float]] = []
+    in_doubt: list[Doubts] = []
     excess: list[float] = []  # seconds of spinning for a rank that was held up by its own thread
     for mine, one in enumerate(records):
         is_kernel = one.trace["kind"] == NCCL
@@ -167,17 +173,29 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
                 if length[covered].sum()
             }
         )
+        prepares = may_run = 0.0
         for name, covered in waits[mine].items():
             out[LABELS[name]] = out.get(LABELS[name], 0.0) + length[rest & covered].sum()
             if name == "cpu":
-                prepares = _runs(one, edges, rest & covered)
+                prepares, most, _ = _ran(one, edges, rest & covered)
                 out[LABELS[name]] -= prepares
+                may_run = most - prepares
             rest &= ~covered
-        sleeps = _sleeps(one, edges, rest)
-        blocked = min(sleeps, _blocked(one, edges, rest))
+        least, most, unmarked = _ran(one, edges, rest)
+        sleeps = unmarked - most
+        blocked = _blocked(one, edges, rest)
+        unsure = min(sleeps, (blocked * EVERY * 1e9) ** 0.5)
+        blocked = min(sleeps, blocked)
         out[LABELS["disk"]] += blocked
         out[LABELS["cpu"]] += sleeps - blocked
         out["starved/host_thread"] = length[rest].sum() - sleeps + prepares
+        in_doubt.append(
+            {
+                "starved/host_thread": (most - least, may_run),
+                LABELS["cpu"]: (may_run + unsure, most - least + unsure),
+                LABELS["disk"]: (unsure, unsure),
+            }
+        )
         excess.append(length[launching].sum())
         found.append(out)
     for mine, out in enumerate(found):  # who waits in a step is chance: both launch too slowly
@@ -190,29 +208,30 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
         for one in records
     ]
     return [
-        Slice({label: float(ns) / whole for label, ns in out.items() if ns}, rate, its)
-        for out, rate, its in zip(found, number, idle, strict=True)
+        Slice(
+            {label: float(ns) / whole for label, ns in out.items() if ns},
+            rate,
+            its,
+            {label: (less / whole, more / whole) for label, (less, more) in doubt.items()},
+        )
+        for out, rate, its, doubt in zip(found, number, idle, in_doubt, strict=True)
     ]
 
 
-def _between(one: RankRecords, edges: Any, chosen: Any) -> tuple[Any, Any, Any]:
-    """Between each two rows of marks in the steady phase: the time of the chosen segments, that of
-    the others, and the time that the launching threads ran (ns)."""
+def _ran(one: RankRecords, edges: Any, rests: Any) -> tuple[float, float, float]:
+    """Return the least and the most time (ns) for which the launching threads can have run in the
+    chosen segments, and the length of these. Known is how long they ran between each two rows of
+    marks in the steady phase: for the rest they may have run while the GPU was active, or not."""
     count = max(0, len(one.at) - 1)
     place = np.searchsorted(one.at, edges[:-1], "right") - 1
     inside, length = (place >= 0) & (place < count), np.diff(edges)
-    sums = (
+    rest, other = (
         np.bincount(place[inside & flags], length[inside & flags], minlength=count)
-        for flags in (chosen, ~chosen)
+        for flags in (rests, ~rests)
     )
-    return *sums, np.diff(one.ran)
-
-
-def _sleeps(one: RankRecords, edges: Any, rests: Any) -> float:
-    """Return the part (ns) of the segments in which the GPU rests, and nothing is marked, that the
-    launching threads cannot have run: another thread has the interpreter's lock, or the core."""
-    rest, _, ran = _between(one, edges, rests)
-    return float(np.clip(rest - ran, 0.0, None).sum())
+    ran = np.diff(one.ran)
+    least = np.minimum(rest, np.clip(ran - other, 0.0, None))
+    return float(least.sum()), float(np.minimum(rest, ran).sum()), float(rest.sum())
 
 
 def _blocked(one: RankRecords, edges: Any, rests: Any) -> float:
@@ -220,13 +239,6 @@ def _blocked(one: RankRecords, edges: Any, rests: Any) -> float:
     place = np.searchsorted(edges, one.blocked, "right") - 1
     inside = place[(place >= 0) & (place < len(rests))]
     return float(rests[inside].sum()) * EVERY * 1e9
-
-
-def _runs(one: RankRecords, edges: Any, rests: Any) -> float:
-    """Return the part (ns) of segments with a mark in which the launching threads must have run
-    themselves, for the GPU was not active for as long as they ran."""
-    rest, other, ran = _between(one, edges, rests)
-    return float(np.minimum(rest, np.clip(ran - other, 0.0, None)).sum())
 
 
 def _edges(one: RankRecords) -> Any:
