@@ -248,9 +248,7 @@ def host_copies(e: Evidence) -> Found:
         return Fact(FactKind.UPLINK_FULL, figures, (uplink.device,)), _work(e)
     if e.share_of_slot(wire) < e.context.bandwidth.threshold("pcie"):
         return ()
-    out = wire.direction == "transmit"
-    kind = FactKind.COPIES_FROM_GPU if out else FactKind.COPIES_TO_GPU
-    return Fact(kind, (traffic("traffic", wire.ratio, wire.limit),)), _work(e)
+    return *FACTS[Cause.PCIE](e), _work(e)
 
 
 def communicates(e: Evidence) -> tuple[Pair, Found]:

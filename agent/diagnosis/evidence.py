@@ -14,7 +14,7 @@ from agent.diagnosis.active_share import (
 )
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.model import GpuKey, Metric, SignalQuality
-from agent.series import KEPT
+from agent.series import KEPT, WINDOW_SECONDS
 from agent.sources import activity, clocks, host, nvlink, pcie, power, process, workload
 from agent.specs.sheets import BOTH_WAYS
 
@@ -36,6 +36,11 @@ from waiting. The window contains 300 power samples."""
 MESSAGES = 0.25e6
 """Bytes per second below which data that processes read or write counts as log lines, and data that
 a server receives as requests. With 0.1 or 5 MB/s, all recorded loads have the same results."""
+
+DATA_RATE = 5e6
+"""Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
+more of 112 recorded GPUs would be correct, but unrelated traffic would count. A GPU that only spins
+receives 0.2 to 1 MB/s over PCIe, and one that launches 250,000 small kernels a second 40 MB/s."""
 
 
 @dataclass(eq=False)
@@ -86,25 +91,15 @@ class ProcessEvidence:
         """Mean number of active threads and processes, excluding the launching threads."""
         return self.mean(workload.WORKERS)
 
-    @cached_property
-    def at_rest(self) -> bool | None:
-        """Whether the processes do nothing: they use almost no CPU time, and no thread is in
-        uninterruptible sleep. None if the agent cannot see the processes."""
-        rate = self.context.samples.rate
-        known = [rate(workload.THREADS, *self.labels, one, "running") for one in workload.ROLES]
-        return None if None in known else self._rests(sum(cores or 0.0 for cores in known))
-
-    @property
-    def rests_now(self) -> bool:
-        """Whether the processes did nothing in the last two seconds. False if this is unknown."""
-        if self.at_rest is None:
-            return False
-        return self._rests(sum(self.share(one, "running", seconds=2.0) for one in workload.ROLES))
-
-    def _rests(self, cores: float) -> bool:
-        return cores < workload.REST_CORES and not any(
-            self.share(one, "blocked", seconds=3.0) for one in workload.ROLES
-        )
+    def rests(self, seconds: float = WINDOW_SECONDS) -> bool:
+        """Return whether the processes did nothing in the last seconds, that is, used almost no CPU
+        time, and no thread was in uninterruptible sleep. Return False if they are not visible."""
+        rates = [
+            self.rate(workload.THREADS, one, "running", seconds=seconds) for one in workload.ROLES
+        ]
+        known = [cores for cores in rates if cores is not None]
+        asleep = any(self.share(one, "blocked", seconds=3.0) for one in workload.ROLES)
+        return len(known) == len(rates) and sum(known) < workload.REST_CORES and not asleep
 
 
 @dataclass(eq=False)
@@ -325,11 +320,16 @@ class Evidence:
 
     @property
     def spins(self) -> bool:
-        """Whether the GPU's kernels only spin: they neither do work nor transfer data."""
-        second = self.means
+        """Whether the GPU's kernels only spin: they neither do work nor transfer data, and no more
+        are launched. Without NVLink, kernels that spin may read host memory."""
+        second, samples = self.means, self.context.samples
+        received = samples.rate(pcie.RECEIVED, *self.labels, seconds=2.0) or 0.0
+        if received >= DATA_RATE and samples.value(nvlink.LINKS, *self.labels):
+            return False
         if self.quality is SignalQuality.GPM:
             return only_spins(second) and (second.payload or 0.0) < NOTHING
-        quiet = self.nvlink is None or self.nvlink.ratio < NOTHING
+        wires = self.nvlink, self.fullest("pcie")
+        quiet = all(wire is None or wire.ratio < NOTHING for wire in wires)
         drawn = self.power is not None and self.power < SPINNING_POWER
         return self.looks_busy and quiet and drawn
 

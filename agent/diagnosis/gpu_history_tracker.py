@@ -113,7 +113,7 @@ class GpuHistoryTracker:
         self._pids = pids
         if e.processes == 0:
             return
-        idle = e.is_quiet and e.host.at_rest is True
+        idle = e.is_quiet and e.host.rests()
         self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
         self._note_waiting(e, now)
         if self._came is None or now - self._came >= OF_BEFORE:

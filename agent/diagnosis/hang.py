@@ -21,7 +21,7 @@ def activity_of(e: Evidence) -> RankActivity:
     """Return the activity of a GPU's processes and kernels in this tick."""
     return RankActivity(
         kernels_spin=e.spins,
-        asleep=e.host.rests_now and _moved(e) < MESSAGES,
+        asleep=e.host.rests(2.0) and _moved(e) < MESSAGES,
         stopped=bool(e.stopped),
         thread_spins=(e.host.launching or 0.0) >= e.context.thresholds.busy,
     )

@@ -12,14 +12,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.diagnosis.active_share import LEAST_TRANSFER, alike, at_lower_power
-from agent.diagnosis.evidence import MESSAGES, SPAN, SPINNING_POWER, Evidence
+from agent.diagnosis.evidence import DATA_RATE, MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
+from agent.hardware import processes
 from agent.model import Cause, Fact, Figure, SignalQuality
 from agent.sources import workload
-
-DATA_RATE = 5e6
-"""Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
-more of 112 recorded GPUs would be diagnosed correctly, but unrelated traffic would count."""
 
 COPY_RATE = 0.87
 """Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With a
@@ -29,8 +26,9 @@ PAGEABLE_RATE = 8e9
 """Bytes per second of a copy from or to pageable memory by a thread (7 to 12 GB/s on an H100)."""
 
 KERNEL_RATE = 1.2e9
-"""Bytes per second at which the Linux kernel maps new memory for copies (1.2 GB/s), and the minimum
-at which it receives data from the network (3.3 to 6 GB/s on an H100)."""
+"""Bytes per second at which a thread copies to newly allocated memory, which the Linux kernel maps
+(1.0 to 1.2 GB/s), and the minimum at which the kernel receives data from the network (3.3 to 6 GB/s
+on an H100)."""
 
 MOSTLY = 0.5
 """Minimum share of the inactive time that copies must account for, and maximum share of a core that
@@ -122,18 +120,22 @@ def _shares(e: Evidence) -> bool:
 
 def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
     """Return the time that the thread spends on copies from and to pageable memory: the time that
-    the copies take at PAGEABLE_RATE, plus kernel time for newly allocated memory. Copies from
-    pinned memory need no thread, and the bytes of kernel launches do not count as data."""
-    if _shares(e) or e.context.samples.value(workload.PINNING, *e.labels):
+    the copies take at PAGEABLE_RATE, or at KERNEL_RATE to newly allocated memory. If the process
+    has pinned memory, whose copies need no thread, only copies to newly allocated memory count. The
+    bytes of kernel launches do not count as data."""
+    if _shares(e):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
-    fresh = e.host.own("fresh")
-    data, mapping = sent + received, min(fresh, sent / KERNEL_RATE)
+    fresh = min(e.host.own("fresh"), e.host.own("system"))  # workers also map memory
+    new = min(sent, fresh * processes.FRESH_RATE)
+    data, mapping = sent + received - new, new / KERNEL_RATE
     if (launches := launch_rate(e)) is not None:
         data = received - RECEIVED_BY_LAUNCH * launches
         mapping = kernel + fresh if data >= KERNEL_RATE * thread else 0.0
-    copied = data / PAGEABLE_RATE
-    return copied + mapping if copied >= LEAST_TRANSFER else 0.0
+    if e.context.samples.value(workload.PINNING, *e.labels):
+        data, mapping = 0.0, mapping if launches is None else 0.0
+    copied = mapping + data / PAGEABLE_RATE
+    return copied if copied >= LEAST_TRANSFER else 0.0
 
 
 def _polls(e: Evidence) -> bool:
@@ -195,7 +197,9 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     running, blocked = running - for_files, blocked + for_files
     received = _arriving(e)
     arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received else 0.0
-    if arriving and _shares_network(e, received):
+    others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
+    # jobs in one network namespace report the same bytes
+    if arriving and any(alike(one.host.rate(workload.RECEIVED), received) for one in others):
         arriving = min(arriving, max(0.0, waiting - running - blocked))
     left, working = waiting - arriving, running + blocked
     # A worker that loads data over the network does so all the time; others only when they run.
@@ -211,12 +215,6 @@ def _arriving(e: Evidence) -> float:
     for the GPU. The last 2 s are checked too, because the mean includes data of an ended job."""
     rates = [e.host.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
     return rates[0] if min(rates) >= DATA_RATE else 0.0
-
-
-def _shares_network(e: Evidence, received: float) -> bool:
-    """Return whether another job reports the same traffic, as in a shared network namespace."""
-    others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
-    return any(alike(one.host.rate(workload.RECEIVED), received) for one in others)
 
 
 def _disk(e: Evidence) -> Cause:
@@ -250,8 +248,7 @@ def blocked_on_files(e: Evidence) -> Found:
     own = e.host.own("blocked")
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
-    read = e.host.rate(workload.CGROUP_READ) or 0.0
-    written = e.host.rate(workload.CGROUP_WRITTEN) or 0.0
+    read, written = (e.host.rate(one) or 0.0 for one in CGROUP_BYTES)
     if max(read, written) >= DATA_RATE:
         reads, writes = (e.host.rate(one, seconds=2.0) or 0.0 for one in CGROUP_BYTES)
         rate = Figure("rate", written if writes > reads else read, None, RATE)

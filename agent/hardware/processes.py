@@ -22,6 +22,8 @@ FAULT = 2.3e-6
 """Seconds of kernel time for a page fault without I/O, which gives a process 4 KiB of new memory:
 2.1 to 2.3 us on H100 systems, for copies from the GPU."""
 
+FRESH_RATE = 4096 / FAULT  # Bytes of new memory per second of such faults
+
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
 """Name prefixes of PyTorch's backward-pass threads, which launch kernels as the main thread does,
 and of XLA's dispatch threads. XLA threads sleep until their GPU has finished; PyTorch's spin."""

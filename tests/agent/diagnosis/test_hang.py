@@ -7,8 +7,8 @@ from agent.diagnosis.hang import REMOTE_AFTER, hung, late_gpus
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import GpuHistory, RankActivity
 from agent.jobs.job import CulpritState
-from agent.model import GpuKey
-from agent.sources import process
+from agent.model import GpuKey, Metric
+from agent.sources import nvlink, pcie, process
 from agent.sources import workload as work
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, SPINS, job, links
 from tests.support.evidence import GPU, QUIET, Figures, evidence, threads
@@ -16,6 +16,10 @@ from tests.support.machines import AgentBench, simulated
 
 STOPPED: Figures = {(work.STOPPED, (*PEER_LABELS, "11")): 1}
 TWO_HOSTS: Figures = {(work.HOSTS, GPU): 2, (work.HOSTS, PEER_LABELS): 2}
+LAUNCHES: Figures = {
+    **{(nvlink.LINKS, gpu): 18 for gpu in (GPU, PEER_LABELS)},
+    **{(pcie.RECEIVED, gpu): 4e7 for gpu in (GPU, PEER_LABELS)},
+}
 ONE_HOST: Figures = {(work.HOSTS, GPU): 1, (work.HOSTS, PEER_LABELS): 1}
 
 
@@ -41,6 +45,7 @@ RESTING: Figures = {**job(QUIET, QUIET, 0.0), **threads(GPU, 0.0), **threads(PEE
         (SPINNING, LEADER_WINDOW - 1, None),
         (WAITING, LEADER_WINDOW, True),
         ({**RESTING, **STOPPED}, LEADER_WINDOW, True),
+        ({**SPINNING, **LAUNCHES}, LEADER_WINDOW, None),  # small kernels
         (RESTING, 3600.0, None),  # a server without requests, a notebook
         ({**SPINNING, **ONE_HOST}, LEADER_WINDOW, True),
         ({**SPINNING, **TWO_HOSTS}, LEADER_WINDOW, False),
@@ -87,19 +92,13 @@ def test_whom_it_waits_for(ranks: tuple[RankActivity, ...], late: set[GpuKey]) -
     assert set(late_gpus(dict(zip((A, B, C), ranks, strict=False)))) == late
 
 
-@pytest.mark.parametrize(
-    ("moved", "asleep"), [(None, True), (0.0, True), (9e4, True), (1e6, False)]
-)
-def test_a_process_that_reads_or_writes_is_not_at_rest(moved: float | None, asleep: bool) -> None:
-    read: Figures = {} if moved is None else {(work.PROCESS_BYTES, PEER_LABELS): moved}
-    seconds = 30.0 if asleep else 0.0
-    assert waited({**WAITING, **read}) == seconds
-
-
-@pytest.mark.parametrize("cgroup", [0.0, 1e6])
-def test_what_the_cgroup_reads_stands_for_a_count_that_is_hidden(cgroup: float) -> None:
-    read: Figures = {(work.CGROUP_READ, PEER_LABELS): cgroup}
-    assert waited({**WAITING, **read}) == (0.0 if cgroup else 30.0)
+@pytest.mark.parametrize("counter", [work.PROCESS_BYTES, work.CGROUP_READ], ids=("own", "cgroup"))
+@pytest.mark.parametrize(("moved", "asleep"), [(0.0, True), (9e4, True), (1e6, False)])
+def test_a_process_that_reads_or_writes_is_not_at_rest(
+    counter: Metric, moved: float, asleep: bool
+) -> None:
+    """What its cgroup reads stands for a count that is hidden."""
+    assert waited({**WAITING, (counter, PEER_LABELS): moved}) == (30.0 if asleep else 0.0)
 
 
 def waited(figures: Figures) -> float:
