@@ -323,8 +323,9 @@ class Evidence:
         """Whether the GPU's kernels only spin: they neither do work nor transfer data, and no more
         are launched. Without NVLink, kernels that spin may read host memory."""
         second, samples = self.means, self.context.samples
-        received = samples.rate(pcie.RECEIVED, *self.labels, seconds=2.0) or 0.0
-        if received >= DATA_RATE and samples.value(nvlink.LINKS, *self.labels):
+        ways = (pcie.RECEIVED, pcie.TRANSMITTED)  # reads of counters send as much as they receive
+        received, sent = (samples.rate(way, *self.labels, seconds=2.0) or 0.0 for way in ways)
+        if received - sent >= DATA_RATE and samples.value(nvlink.LINKS, *self.labels):
             return False
         if self.quality is SignalQuality.GPM:
             return only_spins(second) and (second.payload or 0.0) < NOTHING

@@ -20,6 +20,7 @@ LAUNCHES: Figures = {
     **{(nvlink.LINKS, gpu): 18 for gpu in (GPU, PEER_LABELS)},
     **{(pcie.RECEIVED, gpu): 4e7 for gpu in (GPU, PEER_LABELS)},
 }
+READ: Figures = {(pcie.TRANSMITTED, gpu): 4e7 for gpu in (GPU, PEER_LABELS)}  # by a monitor
 ONE_HOST: Figures = {(work.HOSTS, GPU): 1, (work.HOSTS, PEER_LABELS): 1}
 
 
@@ -46,6 +47,7 @@ RESTING: Figures = {**job(QUIET, QUIET, 0.0), **threads(GPU, 0.0), **threads(PEE
         (WAITING, LEADER_WINDOW, True),
         ({**RESTING, **STOPPED}, LEADER_WINDOW, True),
         ({**SPINNING, **LAUNCHES}, LEADER_WINDOW, None),  # small kernels
+        ({**SPINNING, **LAUNCHES, **READ}, LEADER_WINDOW, True),
         (RESTING, 3600.0, None),  # a server without requests, a notebook
         ({**SPINNING, **ONE_HOST}, LEADER_WINDOW, True),
         ({**SPINNING, **TWO_HOSTS}, LEADER_WINDOW, False),
