@@ -21,22 +21,22 @@ MOST_LISTED, LIST_BEGUN, MOST_ASKED = 400, 10, 100
 threads), and checks up to MOST_ASKED threads of a process for children."""
 
 MOST_MET, MOST_AT_REST = 64, 32
-"""A tick reads up to MOST_MET new processes, because the ancestors of a process take 0.5 ms, and
+"""A tick reads up to MOST_MET new processes, because reading the ancestors of one takes 0.5 ms, and
 the I/O bytes of up to MOST_AT_REST idle processes of a GPU."""
 
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0
 """Maximum number of concurrent threads that read the memory of processes (each may block), seconds
-that a tick waits for them, and seconds after which a process is used without the result."""
+that a tick waits for them, and seconds after which a process is listed without the result."""
 
 POWER_SAMPLES = 300
 """Number of 20 ms power samples to keep per GPU (6 s). The driver's buffer holds 2.4 s."""
 
 JOBS_KEPT, RATES_KEPT = 50, 90
-"""Number of receipts of ended jobs to keep, and number of 10 s rates to keep per running job."""
+"""Number of receipts to keep for ended jobs, and of step rates (one per 10 s) per running job."""
 
 HOURS_KEPT, MOST_OWNERS = 7 * 24, 64
-"""Number of hours to keep, and maximum number of jobs with their own row in an hour. All other jobs
-share a row without an owner."""
+"""Number of hours to keep, and maximum number of jobs that are listed separately in an hour. The
+time of all other jobs is added up without names."""
 
 DISK_HANGS = 5.0
 """Seconds for which the agent waits for a disk at startup and shutdown."""

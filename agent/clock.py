@@ -76,7 +76,7 @@ class Clock(Protocol):
         """Sleep for `seconds` on this clock."""
 
     def meter(self) -> tuple[float, float]:
-        """Return wall-clock seconds and CPU seconds of this thread. Only differences are useful."""
+        """Return wall-clock and CPU seconds of this thread. Only differences are meaningful."""
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
         """Return the CPU times of this process, read at most `age` wall-clock seconds ago."""

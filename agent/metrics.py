@@ -38,7 +38,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     is the source that fails if the call fails (by default, that of the file).
 
     `kinds` contains data about each value of a label, such as the reasons of a counter. Only the
-    code that reads the metric uses it.
+    code that reads the metric uses `kinds`.
     """
 
     meaning: str

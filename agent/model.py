@@ -67,7 +67,7 @@ FINAL = (Reason.LOST, Reason.NO_DRIVER)
 """If a query fails for one of these reasons, the agent does not query the GPU any further."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
-"""Reasons that do not change until the reads of the GPU are built again."""
+"""Reasons that do not change until the agent rebuilds the reads of the GPU."""
 
 
 class Absent(Exception):
@@ -78,7 +78,7 @@ class Absent(Exception):
         self.reason = reason
 
     def without_traceback(self) -> "Absent":
-        """Return a copy to store. A raised exception would keep its stack frames in memory."""
+        """Return a copy without a traceback, because a traceback keeps stack frames in memory."""
         return Absent(self.reason, str(self))
 
 
@@ -363,7 +363,8 @@ class Snapshot:
 
     Each GPU that is present has a verdict, or an absence with a reason in `unjudged`. `findings`
     contains the faults of the machine, or is None if faults have not been checked. `turns` contains
-    the wall-clock seconds of each worker's current turn, without time spent waiting for a CPU.
+    the wall-clock seconds that each worker's current run of reads has taken, without waits for a
+    CPU.
     """
 
     tick: int

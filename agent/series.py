@@ -1,7 +1,6 @@
 """Stores recent samples. All code gets its latest values, means, and rates here. A series is absent
 as soon as the latest reading lacks it. The cost of a tick depends only on the number of new
-readings: the positions of series are computed once for all readings with the same shape, and shapes
-seldom change.
+readings: the positions of series are computed once for all readings with the same series.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ WINDOW_SECONDS = 3.0
 """Default window in seconds for a mean or rate."""
 
 KEPT = 12.0
-"""Readings are kept for this many seconds, and one older reading. No query has a longer window."""
+"""The store keeps this many seconds of readings, and one older reading. No query needs more."""
 
 
 class Point(NamedTuple):
@@ -30,7 +29,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """The shape of a reading: the series that it contains, and their positions."""
+    """The shape of a reading: its series in order, and the position of each series."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
@@ -48,7 +47,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """A stored reading: its values in the order of its shape, and the turn in which it arrived."""
+    """A stored reading: values in the order of its shape, and the tick (`turn`) that stored it."""
 
     at: float
     until: float
@@ -67,7 +66,7 @@ class _Kept(NamedTuple):
 
 
 _Read = list[_Kept]
-"""The kept readings of a read, in chronological order."""
+"""The stored readings from one read, oldest first."""
 
 _Held = Sequence[tuple[_Read, int]]
 """The reads that provide a series (almost always one), each with the position of the series in its
@@ -243,8 +242,7 @@ class SampleStore:
                         yield kept.shape.labels[place], point
 
     def fresh_series(self, metric: Metric) -> Sequence[TimedSeries]:
-        """Return the driver's samples of a metric that were read since the last tick. The next tick
-        drops them."""
+        """Return the driver's samples of a metric since the last tick. The next tick drops them."""
         return self._fresh_series.get(metric.name, ())
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:

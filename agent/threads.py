@@ -9,7 +9,8 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Timeout in seconds for work on files, because a file system that hangs would block the agent."""
+"""Timeout in seconds for access to files, because a file system that hangs would block the
+agent."""
 
 
 class Spawn(Protocol):
@@ -20,7 +21,7 @@ class Spawn(Protocol):
 
 
 def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
-    """Start work on a thread. It blocks neither the caller nor the exit of the process."""
+    """Start work on a thread. The work blocks neither the caller nor the exit of the process."""
     done: Future[T] = Future()
     try:
         Thread(target=_run, args=(done, work), name=name, daemon=True).start()
@@ -44,8 +45,8 @@ def _run(done: Future[T], work: Callable[[], T]) -> None:
 
 
 def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
-    """Run work on files, and return its result or raise its exception. If the work takes longer
-    than `seconds`, raise TimeoutError and abandon its thread."""
+    """Run work that accesses files, and return its result or raise its exception. If the work takes
+    longer than `seconds`, raise TimeoutError and abandon its thread."""
     done = on_a_thread("files", work)
     try:
         return done.result(seconds)

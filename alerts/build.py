@@ -90,8 +90,8 @@ OF_JOB_TEXT = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
-    """Return all rule groups, with the changes in `[alerts.NAME]`. `scale` multiplies only ranges
-    and `for`."""
+    """Return all rule groups with the changes in `[alerts.NAME]`. Only ranges and `for` are
+    scaled."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     return [settings[AlertPatches].applied_to(group) for group in declared(parameters).groups]
 

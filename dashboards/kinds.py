@@ -26,7 +26,7 @@ Scope = Callable[[str], str]
 
 
 def override(name: str, properties: Mapping[str, object], by: str = "byName") -> Json:
-    """Return an override of the properties of fields, which it matches by name, type, or query."""
+    """Return an override of properties for the fields that match by name, type, or query."""
     listed = [{"id": key, "value": value} for key, value in properties.items()]
     return {"matcher": {"id": by, "options": name}, "properties": listed}
 

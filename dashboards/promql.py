@@ -93,8 +93,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
 
 
 def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return matchers for the selected GPUs. If a metric also has paths of the host, the matchers
-    select them as well."""
+    """Return matchers for the selected GPUs. If a metric also has series for data paths of the
+    host, the matchers select these series as well."""
     if "gpu" not in metric.labels:
         return []
     operator, path = matchers.get("path", ("=~", ""))

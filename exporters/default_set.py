@@ -16,7 +16,7 @@ from exporters.settings import Families
 
 
 class NewPart(NamedTuple):
-    """A new series that is still exported as 0: its start (s), and the responses by client."""
+    """A new series that is still exported as 0: its start (s), and response counts by client."""
 
     since: float
     answers: Counter[str]

@@ -130,7 +130,7 @@ def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 LONGEST = 1.0
-"""Seconds for which a page is served if there is no new tick. It may then contain expired data."""
+"""Seconds for which a page is served without a new tick. After that, its data may have expired."""
 GZIP_LEVEL = 1
 
 
@@ -181,12 +181,12 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Store the first tick. A counter that is above 0 in the first tick is not a new series."""
+        """Note counters above 0 in the first tick: they are exported unchanged, not first as 0."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 
     def answered(self, client: str) -> None:
-        """Count a response to a client. Its address and user agent identify a client."""
+        """Count a response to a client. The address and the user agent identify the client."""
         self._default.answered(client)
 
 

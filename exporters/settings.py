@@ -41,8 +41,8 @@ Hosts = Annotated[
 
 
 class HttpConfig(Section, frozen=True):
-    """`listen` is HOST:PORT. `web_config_file` is the path of a file with TLS settings and
-    passwords, or empty. `allowed_hosts` contains host names to accept on loopback."""
+    """HTTP settings: `listen` is HOST:PORT. `web_config_file` is the path of a file with TLS
+    settings and passwords, or empty. `allowed_hosts` contains host names to accept on loopback."""
 
     table = ""
     at_start = ("listen", "web_config_file")

@@ -15,7 +15,7 @@ from agent.status.words import pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""Entries by metric name and other labels, each with a flag: the device has only this entry."""
+"""Entries by metric name and labels except `gpu` and `uuid`. The flag means: no such labels."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 
@@ -36,7 +36,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, without: str = "") -> Document:
-    """Return the entries by metric name. If a device can have several entries, return a list."""
+    """Return entries by metric name: a list if the metric has labels besides `gpu` and `uuid`."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone:

@@ -15,8 +15,8 @@ from agent.hardware.files import RealFiles, text_or_nothing
 from agent.model import Snapshot
 
 RELEASE_SECONDS = 10.0
-"""Time limit in seconds for releasing the driver. The event thread waits for at most 2 s, so a
-longer delay means that a call hangs."""
+"""Time limit in seconds for releasing the driver. The thread for NVML events waits for at most 2 s,
+so a longer delay means that a call hangs."""
 
 IN_FORCE = 3600.0
 """The agent uses the driver again this many seconds after the last change of the release file, so

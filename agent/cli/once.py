@@ -97,7 +97,7 @@ def verdict(look: StatusView, width: int) -> Iterator[str]:
 def _about(
     look: StatusView, one: HeadlineClause | FindingStatus, width: int, indent: str
 ) -> Iterator[str]:
-    """Yield the first step, and then the start time, the alert, and the address of the runbook."""
+    """Yield the first step for a clause or finding, then its start time, alert, and runbook URL."""
     if one.do:
         yield from prose(f"Do: {one.do}", width, indent=indent)
     parts = [

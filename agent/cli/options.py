@@ -84,8 +84,7 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
 
 
 FIRST_READINGS_SECONDS = 30.0
-"""Time limit in seconds for the first readings. Without persistence mode, the driver starts
-slowly."""
+"""Seconds to wait for the first readings. Without persistence mode, the driver starts slowly."""
 
 
 def local_agent(

@@ -36,7 +36,7 @@ from agent.report.questions import HARDWARE, agent_report, prometheus_report
 from exporters.settings import HttpConfig
 
 MANY_LACK, MOST_NODES = 0.05, 5
-"""The report names nodes that lack at least this share of their time, up to MOST_NODES nodes."""
+"""The report names up to MOST_NODES nodes that lack data for at least this share of their time."""
 
 MOST_ROWS = 40
 """Maximum number of rows in a table. With more rows, the HTML page would not fit on one printed
@@ -149,7 +149,7 @@ LEGEND = {
     "kWh": "of the GPUs",
     UNKNOWN: "not measured",
 }
-"""Explanations of columns and of the dash. Each is printed only if it occurs in the table."""
+"""Explanations of column titles and of the dash, printed only for those in the table."""
 
 
 def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:

@@ -17,7 +17,7 @@ from agent.status.model import Status
 from exporters.settings import HttpConfig
 
 ANSWER_SECONDS, HASTE = 10.0, 3.0
-"""Timeouts in seconds of a request for the status, and of such a request for the first status."""
+"""Timeouts in seconds for a status request, and for the first status request of a command."""
 
 ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a running agent does."
 

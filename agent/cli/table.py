@@ -95,8 +95,7 @@ def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
 
 
 def prose(text: str, width: int, indent: str = "  ", hanging: str = "") -> list[str]:
-    """Return the wrapped lines of a paragraph. Lines after the first have the additional indent
-    `hanging`."""
+    """Return the wrapped lines of a paragraph. Further lines have the extra indent `hanging`."""
     lines = textwrap.wrap(
         text.replace(" %", "\u00a0%"),
         width - 2,

@@ -11,7 +11,7 @@ from stat import S_ISREG
 from agent.errors import BadInput
 
 Beside = tuple[os.stat_result | None, Path, BufferedWriter]
-"""The status of the old file (None if there is none), and path and writer of the temporary file."""
+"""The old file's status (None without a file), and the path and writer of the temporary file."""
 
 
 @contextmanager

@@ -58,10 +58,10 @@ SMALL_MESSAGES = 2.05
 """Ratio of NVLink wire bytes to payload bytes above which messages are small."""
 
 SMALL_TIME = 110.0
-"""Additional time per byte, as a multiple of the time at the limit, per unit of the ratio above
-SMALL_MESSAGES. On two H100 GPUs, the ratio for messages without concurrent work was 2.1 to 2.2 (256
-KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to 3 GB/s).
-The ratio for pipeline stages was 2.0 to 2.1."""
+"""Additional time per byte, as a multiple of the time at the NVLink limit, per unit of the ratio
+above SMALL_MESSAGES. On two H100 GPUs, the ratio for messages without concurrent work was 2.1 to
+2.2 (256 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to
+3 GB/s). The ratio for pipeline stages was 2.0 to 2.1."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
 """LEAST_TRANSFER: minimum share of a second that counts as communication. LEAST_WAIT: minimum share
@@ -184,8 +184,7 @@ def _transfers_alone(second: ActiveSecond) -> bool:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether kernels seem to wait or to transfer data for the whole second. Return false
-    without GPM."""
+    """Return whether kernels seem to wait or transfer data all the time, or false without GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
@@ -323,8 +322,7 @@ def _besides(second: ActiveSecond, level: WorkLevel) -> float:
 
 
 def _small_messages(second: ActiveSecond) -> float:
-    """Return the share of the second that small NVLink messages take. They never overlap with
-    work."""
+    """Return the share of the second for small NVLink messages, which never overlap with work."""
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:
         return 0.0

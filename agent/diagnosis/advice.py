@@ -30,7 +30,7 @@ ALERTS: dict[State, tuple[str, Severity]] = {
 
 
 def of_each(summary: str) -> str:
-    """Return a summary in the plural, for several GPUs with their own threads or limits."""
+    """Return a summary for several GPUs, in which `by its` becomes `each by its`."""
     return summary.replace(" by its ", ", each by its ")
 
 

@@ -14,7 +14,7 @@ from agent.model import Cause, Pair, SignalQuality, State
 
 
 class Likeness(NamedTuple):
-    """Properties of a verdict. Verdicts with the same properties are correct equally often."""
+    """Properties of a verdict. Verdicts with the same properties have the same confidence."""
 
     signals: SignalQuality
     several: bool  # the job has several GPUs

@@ -128,7 +128,7 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]) -> None:
-    """Without GPM, copies count as active time. Move this time from busy time to PCIe."""
+    """Without GPM, copies count as active time. Move this time from `busy` to the cause PCIe."""
     if copied := min(parts[BUSY], copies_alone(e)):
         pair = _pair(Cause.PCIE)
         parts[BUSY] -= copied

@@ -68,7 +68,7 @@ class EnergyByState:
         self._samples.extend(series.values)
 
     def count(self, at: float, value: float) -> None:
-        """Process a reading of the counter. A reload of the driver resets the counter."""
+        """Process a reading of the counter, which a reload of the driver resets to 0."""
         if at == self._read_at:
             return
         before = value if self.counted is None else self.counted

@@ -193,7 +193,7 @@ class Evidence:
         return now / limit if now is not None and limit else None
 
     def path_usage(self, path: str) -> list[PathUse]:
-        """Return the directions of the GPU's data paths of a kind, in descending order of usage."""
+        """Return the GPU's usage of this kind of data path by direction, highest usage first."""
         return self.context.path_usage(path, self.gpu)
 
     def fullest(self, path: str) -> PathUse | None:

@@ -17,7 +17,7 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""For this many seconds after processes appear, readings may be about earlier processes."""
+"""For this many seconds after processes appear, readings may still describe earlier processes."""
 
 LOADED = 0.5
 """Minimum activity at which the SM clock is the highest that the GPU reaches at the current power.
@@ -197,8 +197,7 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether the GPU only spins. Use the latest readings, because a mean still includes
-    earlier work."""
+    """Return whether the GPU only spins, from the latest readings: a mean includes earlier work."""
     if not e.activity:
         return False
     newest = e.context.samples.value

@@ -13,8 +13,8 @@ from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
 REMOTE_AFTER = 600.0
-"""Seconds after which a waiting job on several hosts hangs, if no process on this host is the
-cause: a rank on another host may be writing a checkpoint. The value is not measured."""
+"""Seconds after which a waiting job on several hosts counts as hung, if no process on this host is
+the cause: a rank on another host may be writing a checkpoint. The value is not measured."""
 
 
 def activity_of(e: Evidence) -> RankActivity:

@@ -25,7 +25,7 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 Who = tuple[str, str, str, str]
-"""Owner of a row: job, user, partition, and account, if `job.info` allows these names."""
+"""Owner of GPU time: job, user, partition, and account, if `job.info` allows these names."""
 
 NO_OWNER: Who = ("", "", "", "")
 NAMES = ("job_id", "user", "partition", "account")
@@ -56,7 +56,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """Return an owner's row, or a new row. Above MOST_OWNERS rows, return the unowned row."""
+        """Return or add an owner's row. Above MOST_OWNERS rows, use the row without an owner."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER
@@ -65,7 +65,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add the totals of another hour. If `named` is false, add them to the unowned row."""
+        """Add the totals of another hour. If `named` is false, add them without owners."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)
@@ -82,8 +82,8 @@ class Hour(msgspec.Struct):
 
 class HourlySums:
     """A poller listener that sums GPU time by hour. `accounts` contains the account of each GPU by
-    UUID. `named` returns whether the owners of rows may leave the agent. If not, the agent does not
-    keep owners in memory or on disk."""
+    UUID. `named` returns whether the names of owners may leave the agent. If not, the agent does
+    not keep these names in memory or on disk."""
 
     def __init__(
         self,
@@ -188,8 +188,7 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Start an hour. If the agent was restarted or the clock was set back, continue the totals
-        of the hour."""
+        """Start an hour, or continue it if the agent was restarted or the clock was set back."""
         before = self._now.hour
         if before:
             self._past[before] = msgspec.json.encode(self._now)

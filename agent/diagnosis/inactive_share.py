@@ -105,8 +105,8 @@ def copies_alone(e: Evidence) -> float:
 
 
 def _copied(e: Evidence) -> float:
-    """Return the share of time that copies between host and GPU take at the limit of PCIe. Return 0
-    if the traffic may be between GPUs."""
+    """Return the share of time that copies between host and GPU would take at the full PCIe rate.
+    Return 0 if the traffic may be between GPUs."""
     wire = e.fullest("pcie")
     if wire is None or _shares(e):
         return 0.0

@@ -52,7 +52,7 @@ class GpuUse:
 
 
 def of(totals: Totals, name: str) -> dict[Pair, float]:
-    """Return the totals `name` that are above 0, by state and cause."""
+    """Return the totals with this `name` that are above 0, by state and cause."""
     return {pair: part for pair in PAIRS if (part := totals.get((name, pair), 0.0)) > 0}
 
 

@@ -30,7 +30,7 @@ from agent.sources import activity, process, workload
 
 
 class CostConfig(Section, frozen=True):
-    """Cost settings: the price of a GPU-hour (0 if it is unknown), and the currency."""
+    """Cost settings: the price per GPU-hour (0 if it is unknown), and the currency."""
 
     table = "cost"
     gpu_hour: Annotated[float, Meta(ge=0, le=1e6, description="a number from 0 to 1000000")] = 0.0

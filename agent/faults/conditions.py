@@ -21,7 +21,7 @@ from agent.faults.windows import Ask, Counted, FaultSamples
 from agent.model import Labels
 
 Row = frozenset[tuple[str, str]]
-"""A row of a result: the labels of a series, without target labels."""
+"""A row in the result of a condition: the labels of a series, without target labels."""
 
 Vector = Mapping[Row, float]
 
@@ -46,7 +46,7 @@ class Condition:
         return frozenset([self.ask] if self.ask else []).union(*(p.asks for p in self.parts))
 
     def rows(self, samples: FaultSamples) -> Vector:
-        """Return the rows. They are computed again only if the rows of a part have changed."""
+        """Return the rows. They are computed again only if the values or the parts have changed."""
         if (rows := samples.rows.get(self)) is None:
             inputs = [samples.read(self.ask)] if self.ask else [p.rows(samples) for p in self.parts]
             rows = samples.derived.of(self, inputs, lambda: self.apply(*inputs))
@@ -257,7 +257,7 @@ class _Parser:
 def _series(
     name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
 ) -> Condition:
-    """Return a condition for the matching series of a metric. Its rows are cached in a check."""
+    """Return a condition for the matching series of a metric."""
     metric, labels = METRICS[name], METRICS[name].labels
     for label, *_ in matchers:
         if label not in labels:
@@ -321,7 +321,8 @@ def _of_two(
     right: Condition,
     match: _Match = _Match(),  # noqa: B008  # it is immutable
 ) -> Condition:
-    """Return a condition that applies an operator to matching rows, or to rows and a number."""
+    """Return a condition that applies an operator to each row of `left` and the matching row of
+    `right`, or to each row of one condition and a number."""
     first, second = left.number, right.number
 
     def apply(one: Vector, other: Vector | None = None) -> Vector:

@@ -4,7 +4,8 @@
 in sentences, durations and shares are written in words. `${name+30}` adds 30 seconds to a duration,
 `${name*2}` multiplies it by 2, and `${name.seconds*0.5}` is half of the duration as a number of
 seconds. `${name?yes:no}` is `yes` if the number is above 0, and otherwise `no`. In a list, the name
-of another list is replaced with its items. `each` repeats a table or a block of tables per row.
+of another list is replaced with its items. `each` lists rows of names and values; a table or block
+of tables is repeated per row.
 """
 
 import re

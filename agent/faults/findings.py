@@ -46,7 +46,7 @@ class Search:
 
 
 def action(finding: Finding) -> str:
-    """Return the first step, and insert the name of the disk or the PID into its commands."""
+    """Return the first step for a finding, with the disk name or the PID in its commands."""
     fault = by_kind()[finding.kind]
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do
@@ -57,6 +57,6 @@ def action(finding: Finding) -> str:
 
 
 def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Return the text, and insert the given GPUs into its commands."""
+    """Return the text, with the given GPUs in its commands."""
     listed = ",".join(map(str, gpus))
     return text.replace("-i GPU", f"-i {listed}") if listed else text

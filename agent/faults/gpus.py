@@ -92,7 +92,7 @@ def cure(finding: Finding) -> str:
 
 
 def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that are throttled now, with the throttle reasons as names."""
+    """Yield the GPUs that are throttled now, each with the throttle reasons."""
     samples = machine.samples
     for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
         held = sorted(
@@ -107,7 +107,7 @@ def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs whose share of waiting is at least `bound`, with the main cause as name."""
+    """Yield the GPUs whose share of waiting time is at least `bound`, each with the main cause."""
     assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
     for labels, share in fault.rows(machine.windows):

@@ -182,7 +182,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
     def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
-        """Return the rows of the condition, sorted by GPU index and then by the other labels."""
+        """Return labels and values from the result of the condition, by GPU index and labels."""
         condition: Condition = self.condition
         rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
         return sorted(

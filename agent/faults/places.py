@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
 GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
-"""The index of a GPU. Without the label `gpu`, which a relay may drop, no space is added."""
+"""Template for a GPU with its index, or for `GPU` alone if a relay has dropped the label `gpu`."""
 
 ONE_GPU = f"{GPU_NUMBER} of {ON}"
 
@@ -33,7 +33,7 @@ PLACES: Mapping[str, Place] = {
     "dimm": Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD),
     "rack": Place("Rack {{ $labels.rack }}", FLEET_BOARD),
 }
-"""The kinds of places, by the name in `place` of a fault."""
+"""The kinds of places, by their name in the key `place` of a fault."""
 
 PATHS = {
     "nvlink": "NVLink",

@@ -68,7 +68,7 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """Current severity. It is `info` while a read is only late. The severity of the alert may
+        """Current severity: `info` while a read is only late. The severity of the alert may
         differ."""
         return Severity.INFO if self.late else self.finding.severity
 
@@ -125,7 +125,7 @@ class FaultWatch:
         return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Check a snapshot for all faults. It must contain the agent's health and reports."""
+        """Check a snapshot, which must contain the agent's health and reports, for all faults."""
         at = snapshot.at
         if self.looked == at:
             return
@@ -242,7 +242,7 @@ def _early(one: _Standing) -> bool:
 
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
     """Return the sort key of a fault: whether it is over, its severity, whether results may be
-    wrong, whether it can wait, the order of declaration, and the GPU."""
+    wrong, whether the repair can wait, the order of declaration, and the GPU."""
     finding = one.finding
     kinds = list(by_kind())
     return (

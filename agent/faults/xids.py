@@ -1,4 +1,4 @@
-"""XID errors: the rows of their alerting rules, and the errors found in a check."""
+"""XID errors: the values in their alerting rules, and the errors found in a check."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -36,7 +36,7 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield a rule row for each severity and action, and one for codes not in the catalogue."""
+    """Yield rule values for each severity and action, and for codes not in the catalogue."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
@@ -45,7 +45,7 @@ def rules() -> Iterator[dict[str, str]]:
 
 
 def of_units() -> Iterator[dict[str, str]]:
-    """Yield a rule row for each action that a fault in an NVLink 5 unit may require."""
+    """Yield rule values for each action that a fault in an NVLink 5 unit may require."""
     for action, do in first_steps("first_step_by_unit").items():
         what = first_steps("happened_by_unit")[action]
         yield {**_row(_of_action(action), action), "happened": what, "do": do}

@@ -27,8 +27,8 @@ class FileTree(Protocol):
         """Return the contents of a file."""
 
     def reread(self, path: str) -> str:
-        """Return the contents of a /proc file that is read every second. It may be kept open as
-        long as it exists."""
+        """Return the contents of a /proc file that is read every second. The file may be kept open
+        as long as it exists."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:

@@ -30,8 +30,7 @@ copies to the GPU is 1.078 times their payload, and that of copies from the GPU 
 """
 
 NVLINK_UNIT = 1_024_000.0
-"""Bytes in one unit of GPM's NVLink metrics, which is also documented as MiB (measured on H200
-GPUs)."""
+"""Bytes in one unit of GPM's NVLink metrics, also documented as MiB (measured on H200 GPUs)."""
 
 
 class GpmId(IntEnum):
@@ -60,8 +59,7 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""Metrics that are integrated over time, and their valid ranges. A value outside its range is a
-driver error."""
+"""Metrics that are integrated over time, and their valid ranges. Other values are driver errors."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
@@ -103,7 +101,7 @@ class Gpm:
         if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
         self._questions: dict[tuple[GpmId, ...], Any] = {}
-        """Requests. They are reused, because filling in a request takes as long as the call."""
+        """NVML requests, which are reused because filling one in takes as long as the call."""
         library = device.nvml.library
         for metrics in (tuple(GpmId), IN_WINDOW):
             question = self._questions[metrics] = library.c_nvmlGpmMetricsGet_t()

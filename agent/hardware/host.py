@@ -56,7 +56,7 @@ class Psutil(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: its files, its psutil functions, `login`, which returns the name of a user ID, its
+    """A host: its files, its psutil functions, `login`, which returns the name for a user ID, its
     kernel log, and the schedulers that assign its GPUs to jobs."""
 
     files: FileTree

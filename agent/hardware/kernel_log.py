@@ -41,7 +41,8 @@ class LogLine(NamedTuple):
 
 
 class KernelLog:
-    """The interface to new lines of the kernel log. This class has no log, as in a recording."""
+    """The interface to new lines of the kernel log. This class stands for a machine without a log,
+    such as a recording."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines added since the last call. Raise Absent if the log cannot be read."""
@@ -140,8 +141,8 @@ def _records(descriptor: int) -> Iterator[LogLine | None]:
 
 
 def _descriptor() -> int:
-    """Return a descriptor of the device: standard input, if systemd has connected it to the device.
-    Otherwise, open the device, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
+    """Return a file descriptor for /dev/kmsg: standard input, if systemd has connected it.
+    Otherwise, open /dev/kmsg, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(*KMSG)
     try:
         given = os.fstat(sys.stdin.fileno())

@@ -47,7 +47,7 @@ def number(value: object, what: str) -> float:
 
 
 MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
-"""Exceptions in Python if a return value does not have the structure that NVML declares."""
+"""Exceptions that Python raises if a return value lacks the structure that NVML declares."""
 
 
 def misshapen(what: str, error: Exception) -> Absent:
@@ -127,8 +127,8 @@ sys.stdout.write("survived")
 sys.stdout.flush()
 sys.stdin.read()
 """
-"""Program of the child process. It exits when its standard input closes: after the agent has
-initialized NVML, because without persistence mode, the driver shuts down GPUs without clients."""
+"""Program of the child process. The agent closes its standard input after initializing NVML,
+because without persistence mode, the driver would shut down GPUs without clients in between."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 """Pause in seconds after a crash of the library. Each crash doubles it, up to LONGEST_PAUSE."""

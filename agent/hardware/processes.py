@@ -162,7 +162,7 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class _Forks(NamedTuple):
-    """The threads of a process that have had children. Those in `rest` are still to be checked."""
+    """The threads of a process that have had children, and threads still to be checked (`rest`)."""
 
     met: float
     seen: float  # time at which all threads were last listed

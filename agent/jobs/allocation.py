@@ -28,8 +28,7 @@ BRACKETS = re.compile(r"\[([^\]]*)\]")
 
 
 class Allocation(NamedTuple):
-    """A job and the UUIDs of its allocated GPUs. Slurm 26.05 and newer name the job's cgroup
-    by `sluid`."""
+    """A job and the UUIDs of its GPUs. Since Slurm 26.05, `sluid` names the cgroup of the job."""
 
     labels: JobLabels
     gpus: frozenset[str]
@@ -170,7 +169,7 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
 
 
 def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """Return the UUIDs of GPUs at `places` in Slurm's order. Raise Absent if a place is unknown."""
+    """Return the UUIDs of GPUs by their Slurm indices. Raise Absent if an index is unknown."""
     try:
         return frozenset(minors[order[place]] for place in places)
     except (IndexError, KeyError) as error:

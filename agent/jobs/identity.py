@@ -20,8 +20,7 @@ CGROUP = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _TABLE["c
 CONTAINERS = {name: re.compile(path, re.MULTILINE) for name, path in _TABLE["container"].items()}
 
 CHOSEN = {"apptainer", "lxc"}
-"""Runtimes whose container names are PIDs or chosen by users. Such a name may equal a Slurm job
-ID."""
+"""Runtimes with container names that are PIDs or chosen by users, and may equal a Slurm job ID."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -92,11 +91,11 @@ def is_host(name: str) -> bool:
 
 
 def root(line: Sequence[Ancestor]) -> Ancestor:
-    """Return the topmost process that belongs to the same job as the first process in `line`.
+    """Return the topmost process of the same job in `line`, a process followed by its ancestors.
 
     The search begins at the topmost rank launcher (or else at the first process), and ends below a
-    program that starts unrelated jobs or below another user's process. Either may be a service that
-    starts jobs for many users.
+    program that starts unrelated jobs or below another user's process. Both may be services that
+    start jobs for many users.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:
@@ -108,7 +107,7 @@ def root(line: Sequence[Ancestor]) -> Ancestor:
 
 
 def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
-    """Yield the positions of rank launchers, up to a program such as a service (not a shell)."""
+    """Yield the indices of rank launchers in `line`, up to the first service (not a shell)."""
     for place, ancestor in enumerate(line):
         if is_host(ancestor.name) and ancestor.name not in SHELLS:
             return

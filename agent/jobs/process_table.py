@@ -77,8 +77,8 @@ class ProcessTable:
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
         """Update the table: add new processes on the GPUs, and drop processes that have left.
 
-        A new process on a known GPU arrived now. On a GPU that is seen for the first time, its
-        arrival time is its start time.
+        The arrival time of a new process is now or, on a GPU that is seen for the first time, the
+        start time of the process.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()
@@ -112,8 +112,7 @@ class ProcessTable:
         return next((m for pid in pids if isinstance(m := self._met.get(pid), Absent)), None)
 
     def age(self, pids: Iterable[int]) -> float | None:
-        """Return the number of seconds since the newest process in `pids` arrived, or None if it is
-        unknown."""
+        """Return the seconds since the newest process in `pids` arrived, or None if unknown."""
         met = [self._met.get(pid) for pid in pids]
         arrivals = [m.arrived for m in met if isinstance(m, TrackedProcess)]
         return self._now() - max(arrivals) if arrivals else None

@@ -371,8 +371,8 @@ class ProcessTimes:
 
     def _schedule(self, pid: int, tid: int) -> tuple[float, float]:
         """Return the seconds for which a thread ran, and the seconds for which it waited for a
-        core. If the kernel lacks schedstat, return the CPU time in steps of 10 ms, and 0. Raise
-        OSError if the thread's statistics cannot be read."""
+        core. If the kernel lacks schedstat, return the CPU time in steps of 10 ms, and 0 for the
+        wait. Raise OSError if the thread's statistics cannot be read."""
         try:
             text = self._files.reread(f"/proc/{pid}/task/{tid}/schedstat").split()
             return int(text[0]) / 1e9, int(text[1]) / 1e9

@@ -6,7 +6,7 @@ from statistics import median
 from agent.bounds import HOUR, RATES_KEPT
 
 BIN = 10.0
-"""Seconds per value of the history. It is also the window of a verdict."""
+"""Seconds per value in the history of step rates, and window of a verdict."""
 
 LEAST_BINS = 6
 """Minimum number of values needed for the speed of the first hour."""

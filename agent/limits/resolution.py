@@ -80,7 +80,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Data of this machine that determines its limits. GPUs are identified by index and UUID."""
+    """Data about this machine that determines its limits. GPUs are identified by index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -105,7 +105,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """The limits of a path in the spec sheet and of the hardware, if known."""
+    """The limits of a path according to the spec sheet and the hardware, if known."""
 
     key: PathKey
     spec: Limit | None
@@ -207,8 +207,8 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """Return the limit of every path, except unknown limits. A configured limit takes precedence.
-    Otherwise, the limit is the smaller of the limits in the spec sheet and of the hardware."""
+    """Return the limit of every path with a known limit: the configured limit, or else the smaller
+    of the limits from the spec sheet and from the hardware."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

@@ -36,16 +36,16 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     the graphs are equal, there are none.
 
     A depth-first search assigns nodes of `found` to nodes of `expected`, and prunes branches that
-    are not better than the best matching so far. It tries the node with the same number first, so
-    that the usual numbering is preferred among equally good matchings. The search is fast enough
-    for eight nodes, with at most 8! assignments.
+    are not better than the best matching so far. Among nodes with equally many links, it tries the
+    node with the same number first, so that the usual numbering is preferred among equally good
+    matchings. The search is fast enough for eight nodes, with at most 8! assignments.
     """
     size, best = len(found), tuple(range(len(found)))
     most = size**2 * max(map(max, (*found, *expected)), default=0) + 1
     links = [(sum(one), sum(other)) for one, other in zip(found, expected, strict=True)]
 
     def place(taken: tuple[int, ...], cost: int) -> None:
-        """Assign the next node to each free node, starting with the node of the same number."""
+        """Assign the next node of `found` to each free node of `expected`, most similar first."""
         nonlocal best, most
         node = len(taken)
         if node == size:

@@ -32,7 +32,7 @@ class CounterFilter:
 
     def read(self, raw: float, at: float) -> float | None:
         """Return the value to export for a raw value at time `at` (monotonic s), or None if the raw
-        value is not plausible after the previous values."""
+        value is not plausible given the previous values."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):
@@ -107,8 +107,8 @@ SeriesKey = tuple[str, ...]  # A series of a read: metric name and sample labels
 
 @dataclass(slots=True)
 class Filters:
-    """The filters for the series of a read. If a complete run does not report a series, its filter
-    is dropped, because the device is gone and its name may be reused."""
+    """The filters for the series of a read. If a complete run of the read does not report a series,
+    its filter is dropped, because the device is gone and its name may be reused."""
 
     _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)

@@ -116,7 +116,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs whose NVML events can be awaited. A new generation requires a new subscription."""
+    """The GPUs whose NVML events can be awaited. Each `generation` requires a new subscription."""
 
     generation: int
     nvml: Nvml

@@ -1,10 +1,10 @@
 """Assigns threads to GPUs: one for all GPUs, and one for each GPU whose calls hang.
 
 Concurrent callers of NVML spin on the driver's lock, so a single thread visits all GPUs in turn: it
-runs the due reads of one GPU after another. If a visit takes too long, its thread stays with the
-GPU, and another thread visits the other GPUs in the same tick. The GPU keeps its own thread until
-it has responded promptly for some minutes, because its next call may hang again. Its reads run
-last, so that calls for two GPUs are concurrent only if one of them hangs.
+runs the due reads of one GPU after another. If these reads (a visit) take too long, the thread
+stays with the GPU, and another thread visits the other GPUs in the same tick. The GPU keeps its own
+thread until it has responded promptly for some minutes, because its next call may hang again. The
+reads of this GPU run last, so that calls for two GPUs are concurrent only if one of them hangs.
 """
 
 import threading
@@ -48,7 +48,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A visit to a GPU. It hangs if it takes longer than `patience` (wall-clock seconds)."""
+    """The run of a GPU's due reads. It hangs if it takes longer than `patience` (wall-clock s)."""
 
     index: int
     watch: Stopwatch
@@ -58,7 +58,8 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU with its own thread. If it does not respond, `why` is the reason for absent values."""
+    """A GPU whose reads run on its own thread; each run is an attempt. If the GPU does not respond,
+    `why` is the reason for absent values."""
 
     index: int
     pause: float
@@ -111,7 +112,8 @@ class GpuThreads:
 
     def leave(self) -> float | None:
         """If the current visit hangs, give the GPU its own thread and return 0: the caller starts
-        another thread. Otherwise return the seconds until the next check, or None if useless."""
+        another thread. Otherwise return the seconds until the next check, or None to end the
+        checks."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:
@@ -135,22 +137,22 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """Return whether another thread would not help, because all other GPUs hang, or because the
-        last MOST_IN_VAIN visits hung, so that all threads wait for the driver's lock."""
+        """Return whether another thread could not read any GPU: all other GPUs hang, or the last
+        MOST_IN_VAIN visits hung, because all threads wait for the driver's lock."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Return whether no GPU responds: the current visit hangs and another thread would not
-        help, or all GPUs hang. Any thread may call this method."""
+        """Return whether no GPU responds: all GPUs hang, or one GPU hangs and another thread could
+        not read the other GPUs. Any thread may call this method."""
         visit, left = self._visit, self.left.values()
         if visit is not None:
             return visit.watch.took > PATIENCE and self._useless()
         return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """Record the end of an attempt or of the first visit, on the thread of the GPU. If the GPU
-        is lost (not `answered`), it is retried as rarely as other lost GPUs."""
+        """Record the end of an attempt, or of the visit before the first attempt, on the GPU's
+        thread. If the GPU is lost (not `answered`), it is retried as rarely as other lost GPUs."""
         with self._lock:
             now, self.in_vain = self._clock.monotonic(), 0  # the lock of the driver is available
             took, left.busy, left.due = left.took, False, now

@@ -60,8 +60,8 @@ class GpuWatch:
         self.watched = WatchedGpus(self.build, self.clock, self.threads)
 
     def run(self, emit: Emit) -> None:
-        """Run one turn. If a GPU hangs, another thread takes over the other GPUs, and this thread
-        stays with the GPU until the GPU has responded promptly for some time."""
+        """Run all due reads and checks. If a GPU hangs, another thread takes over the other GPUs,
+        and this thread stays with the GPU until the GPU has responded promptly for some time."""
         try:
             self._turn(emit)
         except Left as left:
@@ -224,9 +224,9 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """For each GPU, yield its labels, the wall-clock seconds of its longest recent visit (which
-        may still be in progress), and the number of failed reads. For a GPU that has never
-        responded, yield an empty UUID, the seconds without a response, and the reason. Yield
+        """For each GPU, yield its labels, the wall-clock seconds of the longest recent run of its
+        reads (which may still be in progress), and the number of failed reads. For a GPU that has
+        never responded, yield an empty UUID, the seconds without a response, and the reason. Yield
         nothing while the whole driver hangs. Any thread may call this method."""
         if not self.inventory.connected or self.threads.blind():
             return

@@ -28,7 +28,7 @@ class Observer(Protocol):
 
 
 TURN_SHARE = 0.8
-"""The poller waits for the workers for at most this share of a tick before it publishes."""
+"""The poller waits for the workers for at most this share of a tick before it publishes data."""
 
 FIRST_TICKS = 0.2
 """Seconds between ticks until all reads have run once, so that values that need two samples are
@@ -106,7 +106,7 @@ class Poller:
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
-    """Removes personal data from a snapshot. Only observers receive snapshots with it."""
+    """Removes personal data from a snapshot. Only observers receive this data."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
     stuck: frozenset[str] = frozenset()  # names of workers with a call that hangs
@@ -259,7 +259,7 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Stop waiting for turns that hang. Their workers continue and return readings later."""
+    """Stop waiting for workers that hang. They continue, and return readings later."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)

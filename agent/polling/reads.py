@@ -148,8 +148,8 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads rows in order, and all field IDs in a single call, because the driver returns adjacent
-    fields of a link together. An absent value does not affect other rows. A lost GPU ends the read.
+    """Reads GPU rows in order, and all field IDs in one call: the driver returns adjacent fields of
+    a link together. An absent value does not affect other rows. A lost GPU ends the read.
 
     `rows` returns the rows, and is called again in each run until a row has a value. A refused
     query is repeated in each run, because a link that is down may come up.
@@ -250,7 +250,7 @@ def plan(read: Read, at: float, *, pending: bool) -> None:
     """Set the next due time of a read. Each device keeps its own offset in the interval.
 
     Offsets are relative to time 0 of the clock. If they were relative to the last run, all devices
-    would be read at the same time after a slow turn.
+    would be read at the same time after a slow run.
     """
     read.at = at
     if pending:

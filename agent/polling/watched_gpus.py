@@ -112,7 +112,7 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Return a GPU with its reads, or None if it does not respond. Runs on any GPU thread."""
+        """Return a GPU with its reads, or None without a response. Any GPU thread may call this."""
         device = self._device(nvml, index)
         if device is None:
             return None

@@ -23,7 +23,7 @@ Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
 """A function that checks whether the current call hangs. It returns 0 if another thread must take
-over, or else the wall-clock seconds until the next check, or None if a check is useless."""
+over, or else the wall-clock seconds until the next check, or None to end the checks."""
 
 SHORTEST_WAIT = 0.01
 """Minimum wall-clock seconds between two checks of a call. The measured time of a call does not
@@ -64,7 +64,7 @@ class Guard:
 
 @dataclass(eq=False)
 class Worker:
-    """Runs `work` once per tick on its own thread, and returns readings as they are completed.
+    """Runs `work` once per tick (a turn) on its own thread, and returns completed readings.
 
     The thread is a daemon, not part of an executor, because a driver call that never returns must
     not block the exit. If `leave` returns 0, another thread takes over, and the thread that hangs
@@ -92,7 +92,7 @@ class Worker:
         self._start()
 
     def has_work(self) -> bool:
-        """Return whether a turn (a run of `work`) is in progress or any read is due."""
+        """Return whether a turn is in progress or any read is due."""
         return self.busy or self.due()
 
     def start_turn(self) -> asyncio.Future[None]:

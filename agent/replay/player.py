@@ -53,7 +53,7 @@ jitter. Without this lead, a tick might use the previous frame instead of its ow
 """
 
 NO_ANSWER = ArithmeticError, RecursionError, TypeError, ValueError
-"""Exceptions that responses cause which no library or file system would return."""
+"""Exceptions caused by responses that no library or file system would return."""
 
 TAPE_SECONDS = 10 * 366 * 86400  # ten years
 

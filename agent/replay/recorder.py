@@ -78,7 +78,7 @@ class RecordingNvml:
         return answer
 
     def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Call the library. Record a refusal for all `keys`. The caller records a response."""
+        """Call the library. Record a refusal under all `keys`; the caller records responses."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:

@@ -20,7 +20,7 @@ NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cos
 
 
 class Price(NamedTuple):
-    """Prices of a GPU-hour, lowest first, and their currency, if any. `unknown` is the reason if
+    """Prices per GPU-hour, lowest first, and their currency, if any. `unknown` is the reason if
     there is no price."""
 
     each: tuple[float, ...] = ()
@@ -48,11 +48,11 @@ class GpuTime(NamedTuple):
     unpriced: float = 0.0  # GPU-seconds on nodes without a price, which have no cost
 
     def at(self, price: float) -> "GpuTime":
-        """Return the row with the cost of its hours at the given price of a GPU-hour."""
+        """Return the row with the cost of its hours at the given price per GPU-hour."""
         return self._replace(costs={pair: s / HOUR * price for pair, s in self.seconds.items()})
 
     def cost(self, states: Iterable[State] = State) -> float | None:
-        """Return the known cost of the hours in these states, or None if there is no price."""
+        """Return the cost of hours with a known price in these states, or None without a price."""
         return float(time_in(self.costs, *states)) if self.costs else None
 
     @property
@@ -97,14 +97,14 @@ class Report(NamedTuple):
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
-        """Return GPU-hours as text, with the same rounding in the whole report, or `< 1`."""
+        """Return GPU-hours as text, all rounded alike. Small values are `< 1` or `< 0.01`."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR
         return f"< {least:g}" if 0 < value < least else f"{value:,.{places}f}"
 
     def priced(self, rows: Sequence[GpuTime], pairs: Set[Pair], unit: str = " GPU-hours") -> str:
-        """Return the GPU-hours and the known cost of rows in these states and causes as text."""
+        """Return the GPU-hours of rows in these states and causes, with any known cost, as text."""
         seconds = sum(row.seconds.get(pair, 0.0) for row in rows for pair in pairs)
         costs = [row.costs.get(pair, 0.0) for row in rows if row.costs for pair in pairs]
         cost = f" ({money(rows, sum(costs), self.price)})" if costs else ""

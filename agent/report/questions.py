@@ -61,7 +61,7 @@ class NoAnswer(BadInput):
 
 
 def prometheus_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
-    """Return the report of a period from Prometheus. A `known` price has precedence over the prices
+    """Return a report on a period from Prometheus. A `known` price has precedence over the prices
     of the nodes. Raise NoAnswer if the server does not respond."""
     now, price = time.time(), known or price_of(url, since)
     each = prices_of(since) if price.each and not known else ""
@@ -76,7 +76,7 @@ def prometheus_report(url: str, since: str, by: str, job: str, known: Price | No
 
 
 def agent_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
-    """Return the report of a period from an agent. A `known` price has precedence over the price of
+    """Return a report on a period from an agent. A `known` price has precedence over the price of
     the agent. Raise NoAnswer if the agent does not respond."""
     now, price = now_and_price(url)
     hours = None if job else from_hours(url, now, since, by, "")
@@ -91,7 +91,7 @@ def agent_report(url: str, since: str, by: str, job: str, known: Price | None) -
 
 
 def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> tuple[GpuTime, ...]:
-    """Return the GPU-seconds of the period `since`, grouped by `by`. If `job` is not empty, return
+    """Return the GPU-seconds in the period `since`, grouped by `by`. If `job` is not empty, return
     only that job. Include costs if `each` is a query for the price of each node. Raise BadInput if
     the job name is invalid, and NoAnswer if Prometheus does not respond."""
     if job and not re.fullmatch(r"[A-Za-z0-9_.:@/+-]{1,128}", job):
@@ -189,7 +189,7 @@ def lost_before(url: str, since: str, by: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """Return the prices of a GPU-hour from Prometheus, or no price if the currencies of nodes
+    """Return the prices per GPU-hour from Prometheus, or no price if the currencies of nodes
     differ. Raise NoAnswer if Prometheus does not respond."""
     found = _query(prometheus, prices_of(since))
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
@@ -200,8 +200,8 @@ def price_of(prometheus: str, since: str) -> Price:
 
 
 def now_and_price(agent: str) -> tuple[float, Price]:
-    """Return the wall-clock time of an agent in seconds, and its price of a GPU-hour. Raise
-    NoAnswer if the agent does not respond."""
+    """Return the wall-clock time of an agent in seconds, and its price per GPU-hour. Raise NoAnswer
+    if the agent does not respond."""
     snapshot = fetched(f"{agent.rstrip('/')}/api/v1/snapshot")
     try:
         host = snapshot["host"]

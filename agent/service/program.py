@@ -13,8 +13,7 @@ DISTRIBUTION = "dgx-telemetry"
 PACKAGES = ("agent", "alerts", "dashboards", "exporters")
 SOURCE = Path(agent.__file__).parents[1]
 SHIPPED = Path(__file__).parent / "deploy"
-"""Directory of FILES in a wheel. In a source tree, these files are in the top-level directory
-`deploy`."""
+"""Directory of FILES in a wheel. In a source tree, they are in the directory `deploy`."""
 
 DEVICES, SMART, SERVICE = (f"dgx-telemetry{part}.service" for part in ("-devices", "-smart", ""))
 UNITS = (DEVICES, SMART, SERVICE)

@@ -87,7 +87,7 @@ ALL_ONES = 0xFFFFFFFF  # for no instance, all links, and the PCI address of an N
 
 
 class CallRow(Struct, frozen=True):
-    """A row of nvml.toml about a function."""
+    """A row in nvml.toml for a function."""
 
     of: str = ""
     since: Driver = ()
@@ -100,7 +100,7 @@ class CallRow(Struct, frozen=True):
 
 
 class FieldRow(Struct, frozen=True):
-    """A row of nvml.toml about a group of field IDs."""
+    """A row in nvml.toml for a group of field IDs."""
 
     ids: tuple[int, ...]
     of: str
@@ -117,7 +117,7 @@ class FieldRow(Struct, frozen=True):
 
 
 class GpmRow(Struct, frozen=True):
-    """A row of nvml.toml about a GPM metric."""
+    """A row in nvml.toml for a GPM metric."""
 
     counts: str
     factor: float = 1.0

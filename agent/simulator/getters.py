@@ -196,7 +196,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "nvmlSystemGetDriverVersion": lambda n: n.machine.driver.version,
     "nvmlSystemGetNVMLVersion": lambda n: f"12.{n.machine.driver.version}",
 }
-"""NVML functions with code. Other functions return or fill in the attributes in nvml.toml."""
+"""NVML functions with code. All other functions return or fill in the values in nvml.toml."""
 
 
 def fill(row: CallRow, nvml: Any, gpu: SimulatedGpu, info: Any) -> int:

@@ -141,7 +141,7 @@ IDLE_REASON, THERMAL_REASONS = 0x1, 0x8 | 0x40
 """Clock event reason bits: GPU idle, and thermal hardware slowdown."""
 
 COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
-"""Shares in a load. The meter counts each in seconds, multiplied by the share."""
+"""Shares in a load. For each, the meter counts seconds multiplied by the share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ class GpuLoad(Struct, frozen=True):
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that a GPU repeats. It has phases, each with its share of the step. Work without
-    steps, or with steps that are too short to be visible, has a single phase."""
+    """A step that a GPU repeats. It has phases, each with its share of the step. If there are no
+    steps, or if they are too short to be visible, there is a single phase."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # duration on an H100 (s)
@@ -84,7 +84,7 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of each GPU, the job of the GPUs, the load of the host, and the duration in seconds.
+    """The step of each GPU, the job on the GPUs, the load of the host, and the duration in seconds.
     The last entry in the list of GPUs also applies to all GPUs with a higher index."""
 
     works: tuple[GpuWork, ...]

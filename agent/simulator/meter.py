@@ -22,8 +22,8 @@ JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
 
 StepPlace = tuple[int, float, float, float]
-"""A position in a step: the phase, the time before the step and the length of the step (both in
-mean step lengths), and the seconds since the start of the phase, scaled to a mean step."""
+"""A point in time in a step: the phase, the time before the step and the length of the step (both
+in mean step lengths), and the seconds since the start of the phase, scaled to a mean step."""
 
 
 class StepRates:
@@ -31,7 +31,7 @@ class StepRates:
 
     `durations` are the phase durations in seconds, and `rates` are the rates per second in each
     phase. Like real steps, simulated steps vary slightly in duration, but the variations do not
-    accumulate. Work with a single phase has no steps.
+    accumulate. With a single phase, the rates are constant.
     """
 
     def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:
@@ -51,7 +51,7 @@ class StepRates:
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Return the position at `seconds` after the start of the first step."""
+        """Return the StepPlace for the time `seconds` (s) after the start of the first step."""
         if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present
@@ -96,7 +96,7 @@ NO_STEPS = StepRates((1.0,), {})
 
 
 class Meter:
-    """Counters by name. They grow at the constant rates in `steady`, or as in `steps`."""
+    """Counters by name. They grow at the constant rates in `steady`, or as `steps` describes."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -120,7 +120,7 @@ class Meter:
         base[name] = base.get(name, 0.0) + amount
 
     def keep(self, names: Iterable[str]) -> None:
-        """Forget all other totals."""
+        """Keep only the totals of `names`."""
         base = self._spans[-1].base
         for name in base.keys() - set(names):
             del base[name]

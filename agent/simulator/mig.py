@@ -88,8 +88,8 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 
 
 def decoded(address: int) -> tuple[int, int | None]:
-    """Return the GPU index for the address of a device handle, and the place of its instance (None
-    for the whole GPU). If the address is not that of a handle, the index is -1."""
+    """Return the GPU index for the address of a device handle, and the index of its instance (None
+    for the whole GPU). If the address is not that of a handle, the GPU index is -1."""
     if address >= FIRST_HANDLE:
         return divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     index, odd = divmod(address - HANDLES, 16)

@@ -140,8 +140,8 @@ class SimulatedNvml:
         return [*super().__dir__(), *driver.CALLS]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a simulated function, or a constant, structure, or error of pynvml. Other
-        functions of pynvml are not available, because they would call a real driver."""
+        """Return a simulated function, or a constant, structure, or exception class from pynvml.
+        Other functions of pynvml are not available, because they would call a real driver."""
         if name in driver.CALLS:
             return partial(self._ask, name)
         found = getattr(pynvml, name, None)
@@ -174,7 +174,7 @@ class SimulatedNvml:
             return ANSWERS[name](self, gpu, *args[1:])
 
     def _device(self, function: str, call: CallRow, handle: Any) -> tuple[SimulatedGpu, int | None]:
-        """Return the GPU of a handle, and the place of the instance (None for the whole GPU)."""
+        """Return the GPU for a handle, and the index of its instance (None for the whole GPU)."""
         place, instance = mig.decoded(address_of(handle))
         known = 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)

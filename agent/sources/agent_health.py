@@ -68,7 +68,7 @@ def reading(snapshot: Snapshot, poller: Poller) -> Reading:
 
 
 def answers(gpus: GpuWatch) -> Read:
-    """Return the read of the duration and failures of driver calls for each GPU."""
+    """Return the read for the duration and failures of driver calls for each GPU."""
     both = (GPU_READ_SECONDS, GPU_READ_FAILURES)
 
     def read(out: ReadOutput) -> None:

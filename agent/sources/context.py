@@ -41,7 +41,7 @@ def bounded(
 ) -> Sequence[T]:
     """Return the first MOST_DEVICES devices. If there are more, add an absence that gives the
     number of omitted devices. `key` is the name of the setting that selects devices. If there are
-    no devices, raise Absent with the text `none`, unless it is empty."""
+    no devices, raise Absent with the text `none`, unless this text is empty."""
     if none and not found:
         raise Absent(Reason.MISSING, none)
     if len(found) > MOST_DEVICES:
@@ -149,7 +149,7 @@ class GpuContext:
         every: float,
         rows: Callable[[], Iterable[GpuRow]],
     ) -> Read:
-        """Return a read for a table of rows. If the driver permanently refuses every row, the read
+        """Return a read for several GPU rows. If the driver permanently refuses every row, the read
         runs only every hour."""
         table = GpuRows(self.device, rows)
 

@@ -1,5 +1,5 @@
 """The host itself: CPU cores, pressure, network mounts, and the Fabric Manager. The agent never
-accesses a mount, because a server that is down blocks every process that accesses it."""
+accesses a mount, because a server that is down blocks every process that accesses its mounts."""
 
 import errno
 from collections import Counter

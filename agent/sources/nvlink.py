@@ -91,8 +91,8 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, int], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Yield rows for payload and wire bytes. If the driver supports only the NVLink 5 fields,
-        use these."""
+        """Yield GPU rows for payload and wire bytes, from NVLink 5 fields if no others are
+        supported."""
         if self._newer is None:
             asked = _FIELDS[0], NVLINK5_BYTES[138]
             old, new = (
@@ -142,9 +142,9 @@ class LinkReads:
             out.add(LINK_INFO, 1, str(link), *far_end(self._device, link))
 
     def error_rows(self) -> list[GpuRow]:
-        """Return a row for each link and kind of error. If any link supports fields, use fields,
-        because the call takes 0.8 ms per counter on Hopper. A link that is down refuses queries,
-        which must not affect other links."""
+        """Return a GPU row for each link and kind of error. If any link supports fields, use
+        fields, because the call takes 0.8 ms per counter on Hopper. A link that is down refuses
+        queries, which must not affect other links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in fields.items()]

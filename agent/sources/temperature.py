@@ -65,7 +65,7 @@ def _limit(device: NvmlDevice) -> float | Absent:
 
 
 def _fans(device: NvmlDevice) -> Iterator[GpuRow]:
-    """Yield a row for each fan. If the number of fans is unknown, yield one row."""
+    """Yield a GPU row for each fan. If the number of fans is unknown, yield one row."""
 
     def count() -> int:
         return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))

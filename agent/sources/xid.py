@@ -43,7 +43,7 @@ LARGEST = 9999
 
 BURST = 60.0  # Seconds for which repeated errors of a GPU with the same code are not logged
 EXCEPTION = 2.5
-"""Lines within this many seconds after an exception belong to it, even if they are read in
+"""Log lines within this many seconds after an SM exception belong to it, even if they are read in
 different ticks."""
 
 

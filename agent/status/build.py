@@ -150,8 +150,8 @@ class StatusBoard:
         return SeenTick(snapshot, source, jobs, silent, gpus, findings, of_gpus, full)
 
     def _looked(self, ways: Sequence[Way], ailing: Ailing) -> Looked:
-        """Return the parts that depend on the last check for faults. They are cached until the next
-        check, because computing them requires reading a whole snapshot."""
+        """Return the parts of the status that depend on the last check for faults. They are cached
+        until the next check, because computing them requires reading a whole snapshot."""
         source, seen = self.source, self.source.faults.snapshot
         inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
 
@@ -167,8 +167,8 @@ class StatusBoard:
 
 
 def _places(source: StatusSource, jobs: WatchedJobs) -> Mapping[str, tuple[str, Sequence[int]]]:
-    """Return the GPUs or jobs that are affected by faults whose metrics do not name them: GPUs that
-    the driver counts but the agent has never seen, and jobs that have become slower."""
+    """Return the names and GPU indices for kinds of faults whose metrics do not contain them: GPUs
+    that the driver counts but the agent has never seen, and jobs that have become slower."""
     missing = source.inventory.missing
     slow = (title(job.receipt) for job in jobs.running if job.slower)
     return {
@@ -197,7 +197,7 @@ def _running(jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]) -> I
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
     """Return the group with the IDs of its GPUs' findings. If a finding is critical, the level of
-    the group is not `good`. The first step is omitted if it is in `said`."""
+    the group is not `good`. The first step is omitted if `said` contains it."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(

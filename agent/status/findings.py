@@ -30,9 +30,9 @@ def finding_statuses(
     *,
     peers: Mapping[Labels, int | None],
 ) -> tuple[FindingStatus, ...]:
-    """Return a finding for each active fault, most serious first. `places` contains a text and the
-    GPUs for kinds of faults whose metrics do not name the GPU or job. `step` returns the first step
-    for a fault. `peers` contains the GPU at the remote end of each NVLink."""
+    """Return a finding for each active fault, most serious first. If the metrics of a kind of fault
+    do not name the GPUs or jobs, `places` contains their names and GPU indices. `step` returns the
+    first step for a fault. `peers` contains the GPU at the remote end of each NVLink."""
     added = {one.hidden_by: one.fault.finding.adds for one in watch.active if one.fault.finding}
     words = {
         one.id: (
@@ -182,8 +182,8 @@ def is_fault(one: FindingStatus) -> bool:
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level, or None if the level is `good` and a finding is critical. The work is not
-    the cause of the finding, but a GPU with a critical finding is not shown as healthy."""
+    """Return the level, or None if the level is `good` and a finding is critical: GPUs with a
+    critical finding may work well, but are not shown as healthy."""
     return None if level is Level.GOOD and grave(findings) else level
 
 

@@ -112,7 +112,7 @@ class Judged(NamedTuple):
 
 
 class SeenTick(NamedTuple):
-    """Data of a tick shared by all parts of the status."""
+    """Data from a tick that all parts of the status use."""
 
     snapshot: Snapshot
     source: StatusSource

@@ -197,8 +197,8 @@ def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
 
 
 def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert of the state's finding. If there is no finding, return an inactive alert
-    whose text contains the time shares at which the alert fires."""
+    """Return the alert for the finding about the state. If there is no finding, return an inactive
+    alert whose text contains the time shares at which the alert fires."""
     if state not in ALERTS:
         return None
     name, severity = ALERTS[state]

@@ -20,7 +20,7 @@ SPAN = 900
 """Number of slots, one per second."""
 
 STANDS = int(LONGEST)
-"""Maximum number of seconds without a tick that the next tick fills. Longer gaps remain empty."""
+"""If up to this many seconds had no tick, the next tick fills them. Longer gaps remain empty."""
 
 MOST_GPUS = 128
 """Maximum number of GPUs with a history. Histories without values are dropped."""

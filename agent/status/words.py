@@ -65,8 +65,8 @@ def began(snapshot: Snapshot, seconds: float) -> datetime:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units if it is an hour or longer, and otherwise in one rounded unit,
-    because texts are updated every second. The format must match `span` in figures.js."""
+    """Return a duration in two units from an hour on, and otherwise in one. It is rounded, so that
+    a text does not change every second. The format must match `span` in figures.js."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -176,7 +176,7 @@ CALLS = {
     Severity.WARNING: "warning: notifies, does not page",
     Severity.INFO: "info: notifies, does not page",
 }
-"""The effect of an alert of each severity, as implemented in alerts/build.py."""
+"""The effect of an alert by severity, as implemented in alerts/build.py."""
 
 
 def alert_status(

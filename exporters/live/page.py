@@ -11,7 +11,7 @@ from exporters.live.feed import Client, Feed
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
-"""The index has the initial events after this tag, so that the page is complete when it loads."""
+"""The server inserts the first events after this tag, so that the page is complete at once."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
