@@ -13,15 +13,15 @@ MOST_ANCESTORS = 64
 """Maximum number of ancestors of a process. A longer chain is a loop caused by reused PIDs."""
 
 MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
-"""A tick lists up to MOST_THREADS threads of a process, and reads up to MOST_FOLLOWED threads of a
-process and up to MOST_DESCENDANTS descendants of a GPU's processes."""
+"""In a tick, the agent lists up to MOST_THREADS threads of a process, and reads up to MOST_FOLLOWED
+of them and up to MOST_DESCENDANTS descendants of a GPU's processes."""
 
 MOST_LISTED, LIST_BEGUN, MOST_ASKED = 400, 10, 100
-"""A tick lists up to MOST_LISTED threads of all processes (starting a list counts as LIST_BEGUN
-threads), and checks up to MOST_ASKED threads of a process for children."""
+"""In a tick, the agent lists up to MOST_LISTED threads of all processes (each list counts as
+LIST_BEGUN more threads), and checks up to MOST_ASKED threads of a process for children."""
 
 MOST_MET, MOST_AT_REST = 64, 32
-"""A tick reads up to MOST_MET new processes, because reading the ancestors of one takes 0.5 ms, and
+"""In a tick, the agent reads up to MOST_MET new processes (0.5 ms each, to find the ancestors), and
 the I/O bytes of up to MOST_AT_REST idle processes of a GPU."""
 
 MOST_LOOK_UPS, LOOK_UP_AT_ONCE, LOOK_UP_LATE = 8, 0.05, 2.0

@@ -9,8 +9,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Timeout in seconds for access to files, because a file system that hangs would block the
-agent."""
+"""Timeout in seconds for file access, because a file system may hang and block the agent."""
 
 
 class Spawn(Protocol):

@@ -24,7 +24,7 @@ class NewPart(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class DefaultSet:
-    """Selects series from each snapshot. A series remains selected after it was selected once."""
+    """Selects series from each snapshot. Once selected, a series remains selected."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
     """The devices seen so far, by metric. All labels but those in `parts` identify a device."""

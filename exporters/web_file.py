@@ -103,7 +103,7 @@ def end_of(certificate: str) -> float | None:
 
 
 POLL_INTERVAL = 1.0
-"""Seconds between two reads of the files, which are small. Their contents are compared."""
+"""Seconds between two reads of the files. The files are small, so their contents are compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,8 @@ def _answer(look: Callable[[], Answer], writing: Connection) -> None:
 
 def _delay(process: int, elapsed: float) -> float:
     """Return the number of seconds for which the threads of a process waited for a CPU. The threads
-    of a check run in turn, so the times are added. The kernel counts a wait only when it ends, so a
-    thread that is runnable now is assumed to have waited whenever it did not run."""
+    of a check run in turn, so their waiting times are added up. The kernel counts a wait only when
+    it ends, so a thread that is runnable now is assumed to have waited whenever it did not run."""
     waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):

@@ -88,7 +88,7 @@ class DriverRelease:
 
 
 def execute_again() -> None:
-    """Execute this program again in the same process. Its files are closed, and its threads end."""
+    """Execute this program again in the same process. Open files are closed, and threads end."""
     for opened in Path("/proc/self/fd").iterdir():
         if (number := int(opened.name)) > 2:
             with suppress(OSError):  # the descriptor for listing this directory

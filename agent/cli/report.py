@@ -183,7 +183,7 @@ DISPENSABLE = "kWh", "exposed", "idle", "of peak", "given", "of all", "held", "a
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
-    """Yield the title, the summary, the table (without splitting names), and notes."""
+    """Yield the title, the summary, the table (with names on one line), and notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
     for sentence in islice(summary(report), TOP):

@@ -1,4 +1,4 @@
-"""Formats tables and paragraphs for the width of the terminal."""
+"""Formats tables and paragraphs to fit the width of the terminal."""
 
 import shutil
 import textwrap

@@ -37,7 +37,7 @@ NAMELESS = {
     metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
     for metric, names in PERSONAL.items()
 }
-"""By metric name, functions that empty the personal labels, which are the last labels."""
+"""Functions that empty the personal labels (the last labels of a metric), by metric name."""
 
 
 def without_names(snapshot: Snapshot, derived: Derived) -> Snapshot:

@@ -29,15 +29,15 @@ POWER_STEP = 0.05
 READINGS = 30
 """Number of 100 ms windows that determine the work level, and number of activity readings, one per
 second, that are checked for bursts. Fewer readings are never checked, because the start of a job is
-uneven. This is also the maximum number of seconds for which a server receives no data. With fewer
-windows, three fewer of 112 recorded GPUs were diagnosed correctly."""
+uneven. READINGS is also the maximum number of seconds for which a server receives no data. With
+fewer windows, three fewer of 112 recorded GPUs were diagnosed correctly."""
 
 UNEVEN = 0.12
 """Minimum coefficient of variation of activity that comes in bursts, as requests do. In recordings,
 trainers that wait for data or for a peer have 0.00 to 0.08, and servers have 0.31 to 1.5 (0.15 and
 more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load would have no
-known cause. This is also the minimum share of readings at which activity crosses its mean, because
-work that starts or ends once is not a request."""
+known cause. UNEVEN is also the minimum share of readings at which activity crosses its mean,
+because work that starts or ends once is not a request."""
 
 
 @dataclass(slots=True)

@@ -46,7 +46,7 @@ class Condition:
         return frozenset([self.ask] if self.ask else []).union(*(p.asks for p in self.parts))
 
     def rows(self, samples: FaultSamples) -> Vector:
-        """Return the rows. They are computed again only if the values or the parts have changed."""
+        """Return the rows. They are computed again only if the inputs have changed."""
         if (rows := samples.rows.get(self)) is None:
             inputs = [samples.read(self.ask)] if self.ask else [p.rows(samples) for p in self.parts]
             rows = samples.derived.of(self, inputs, lambda: self.apply(*inputs))

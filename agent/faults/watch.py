@@ -24,8 +24,9 @@ LOOK_EVERY, READER_EVERY = 15.0, 5.0
 Prometheus. READER_EVERY applies while clients request the status."""
 
 BRIDGED = 60.0
-"""Maximum gap in seconds within a fault that is shown as one, minimum duration of a state that
-becomes an event, and time after startup in which a new fault may be older than the agent."""
+"""Maximum gap in seconds between periods of a fault that are shown as one, minimum duration of a
+state that becomes an event, and time after startup in which a new fault may be older than the
+agent."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 """Events are kept for this many seconds, and at most this many."""
@@ -41,7 +42,7 @@ LATE_READ_SECONDS = 30.0
 the alert does not fire yet, so that no job is placed on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
-"""Faults after which job results may be wrong. They are first among faults of the same severity."""
+"""Faults after which job results may be wrong, listed first among those of the same severity."""
 
 
 class AlertState(StrEnum):
@@ -68,8 +69,7 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """Current severity: `info` while a read is only late. The severity of the alert may
-        differ."""
+        """Current severity: `info` while a read is only late. The alert's severity may differ."""
         return Severity.INFO if self.late else self.finding.severity
 
     @property

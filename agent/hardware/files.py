@@ -10,7 +10,7 @@ from agent.model import Absent, Reason
 
 COUNTER_END = 2**64 - 1  # No kernel counter reaches this value; all bits set means no value
 MOST_OPEN = 2048
-"""Maximum number of /proc files to keep open, because opening a file takes five times as long as
+"""Maximum number of /proc files that are kept open, because opening one takes five times as long as
 reading it. The agent uses at most half of its file descriptor limit for these files."""
 
 LONGEST_LINE = 4096  # Maximum bytes read from a file in /proc/PID that is read repeatedly

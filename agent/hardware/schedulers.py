@@ -42,7 +42,8 @@ class SlurmJob(NamedTuple):
 
 class Schedulers:
     """The interface to schedulers. All methods raise OSError if there is no response. This class
-    never has a response, as on a recorded machine. `slow` is true if calls may take seconds."""
+    stands for a machine without schedulers, such as a recording. `slow` is true if calls may take
+    seconds."""
 
     slow = False
 

@@ -210,7 +210,7 @@ class WatchedJobs(NamedTuple):
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
-"""A cause with a smaller share of GPU-seconds is not listed. The value is chosen, not measured."""
+"""A cause with a smaller share of GPU-seconds than this (chosen, not measured) is not listed."""
 
 Seconds = Mapping[Pair, float]
 

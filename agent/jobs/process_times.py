@@ -235,8 +235,8 @@ class ProcessTimes:
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
-        """Return the descendants of a GPU's processes. They are searched every 2 s (SEARCH_FIRST),
-        at a different time for each GPU."""
+        """Return the descendants of a GPU's processes. The search runs every 2 s (SEARCH_FIRST), at
+        a different time for each GPU."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
@@ -381,7 +381,7 @@ class ProcessTimes:
 
     def _asks_for_lock(self, pid: int, process: _Process, elapsed: float) -> bool:
         """Return whether the main thread mainly polled for the interpreter lock since the last
-        listing. Its number of time slices shows this."""
+        listing. The number of time slices of the thread shows this."""
         before = process.woken
         with suppress(OSError, ValueError, IndexError):
             path = f"/proc/{pid}/task/{pid}/schedstat"

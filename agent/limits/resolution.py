@@ -162,8 +162,8 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limit of each GPU's memory bandwidth, even if its traffic is unknown. The busy time
-    of the memory controller does not show the traffic."""
+    """Yield the limit of each GPU's memory bandwidth, even if its traffic is unknown (the busy time
+    of the memory controller does not show it)."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")

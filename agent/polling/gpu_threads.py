@@ -112,8 +112,7 @@ class GpuThreads:
 
     def leave(self) -> float | None:
         """If the current visit hangs, give the GPU its own thread and return 0: the caller starts
-        another thread. Otherwise return the seconds until the next check, or None to end the
-        checks."""
+        another thread. Otherwise return the seconds to the next check, or None to end checks."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:

@@ -37,7 +37,7 @@ available soon after startup."""
 STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
 ODD_AGAIN = 3600.0  # Seconds between log lines on impossible values of a device
 LEAST_STEP = 1.0
-"""Minimum clock step (s). A time service corrects a smaller error slowly (0.5 ms per second)."""
+"""Minimum clock step (s). Time services correct smaller errors slowly (0.5 ms per second)."""
 
 
 class ClockSteps:

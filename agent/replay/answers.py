@@ -87,7 +87,7 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
     """Return the key `GPU,metric` of each metric in a request. Requests for 100 ms windows have the
-    suffix `,again`. Their number of metrics differs from that of the first request (in `asked`)."""
+    suffix `,again`. They differ from the first request (in `asked`) in the number of metrics."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 

@@ -135,9 +135,9 @@ def _sums(
     lacking: Two = ("", ""),
     prices: str = "",
 ) -> Sums:
-    """Return the sums of the recording rules `of` by name and further labels. Omit nodes and times
-    for which the rules `lacking` have values. `prices` is appended to the query. Groupings by
-    hardware use only the first record, because it includes shared GPUs."""
+    """Return the sums of the recording rules in `of` by name and further labels. Omit nodes and
+    times for which the rules in `lacking` have values. `prices` is appended to the query. Groupings
+    by hardware use only the first record, because it includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
         span = f"{record}{chosen}[{since}]"

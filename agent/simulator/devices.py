@@ -116,7 +116,7 @@ class SimulatedHca(SimulatedDevice):
 
 class SimulatedDevices(SimulatedDevice):
     """All devices, and the counters of their load: bytes of disks and ports, CPU time, and stall
-    time. Its own faults are those of the chassis and of the Fabric Manager."""
+    time. Its `faults` are those of the chassis and of the Fabric Manager."""
 
     def __init__(self, system: SystemModel) -> None:
         super().__init__("host")

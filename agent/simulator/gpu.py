@@ -1,4 +1,4 @@
-"""A simulated GPU. Its work determines its state, its counters, and its sample buffers."""
+"""A simulated GPU. Its load determines its state, its counters, and its sample buffers."""
 
 import math
 import uuid

@@ -1,4 +1,4 @@
-"""Loads of GPUs and the host under jobs, from `loads.toml`. Shares are fractions of capacity."""
+"""GPU and host loads under jobs, from `loads.toml`. Shares are fractions of capacity."""
 
 from math import inf
 from typing import Any

@@ -29,8 +29,8 @@ NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
 FIRST_WINDOWS = 8  # Number of windows at the start of a job that are measured every second
 LEAST_ACTIVITY = 0.1
-"""Minimum activity in a window for a reliable ratio to activity. At activities of 0.05 to 0.07, the
-ratios of two training jobs on H100 GPUs were too high by a sixth."""
+"""Minimum activity in a window for reliable ratios of SM and DRAM activity to it. At activities of
+0.05 to 0.07, the ratios of two training jobs on H100 GPUs were too high by a sixth."""
 
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,

@@ -195,8 +195,8 @@ def handle_address(handle: Any) -> Any:
 
 
 class XidWatch:
-    """Waits for NVML events on its own thread. After each connection to the driver, it creates a
-    new event set."""
+    """Waits for NVML events on its own thread. After each connection to the driver, it creates an
+    event set."""
 
     def __init__(
         self, subscription: Callable[[], EventSubscription | None], counts: XidCounts

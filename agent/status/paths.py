@@ -20,7 +20,7 @@ from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
 INWARD = ("receive", "read", "total")
-"""Directions shown on the left. A disk read is a transfer towards the host."""
+"""Directions in the left column: transfers to the GPU or host (such as disk reads) and totals."""
 
 TITLES = {
     "nvlink": "NVLink",
