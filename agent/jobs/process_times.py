@@ -128,7 +128,7 @@ class _Process:
     followed: dict[int, _Thread] = field(default_factory=dict)
     seconds: dict[int, float] = field(default_factory=dict)  # CPU time of each listed thread
     engine: int = 0  # thread that launches instead of the main thread, if any
-    woken: int = 0  # time slices of the main thread at the last listing
+    woken: float = 0.0  # time slices of the main thread at the last listing
     asleep: set[int] = field(default_factory=set)  # threads idle at the last listing
     unexplained: float = 0.0  # s that workers which are not followed ran since then
     listed: float | None = None
@@ -385,7 +385,7 @@ class ProcessTimes:
         before = process.woken
         with suppress(OSError, ValueError, IndexError):
             path = f"/proc/{pid}/task/{pid}/schedstat"
-            process.woken = int(self._files.reread(path).split()[2])
+            process.woken = float(self._files.reread(path).split()[2])
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _end(self, pid: int) -> None:
