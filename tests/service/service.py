@@ -67,7 +67,7 @@ class Service:
     def sandbox_report(self, *words: object) -> Any:
         """Return the output of `sandbox_report`, run in place of the agent in the sandbox of the
         unit."""
-        line = " ".join(map(str, words))
+        line = " ".join(map(str, ("/mnt/tests/service/sandbox_report.py", *words)))
         self.change(
             *(
                 "Type=exec",
@@ -76,7 +76,7 @@ class Service:
                 "StandardOutput=truncate:/run/sandbox-report",
             ),
             "ExecStart=",
-            f"ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/sandbox_report.py {line}",
+            f"ExecStart=/opt/dgx-telemetry/bin/python -OO {line}",
         )
         return self.testimony
 

@@ -19,7 +19,7 @@ from tests.support.repository import ROOT
 pytestmark = pytest.mark.systemd
 
 SETTINGS = '[metrics]\nkeep = ["dgx_gpu_state"]\n[job]\ninfo = true\n[allocation]\nslurm = true\n'
-AGENT = "ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/used_gpus.py"
+AGENT = "ExecStart=/opt/dgx-telemetry/bin/python -OO /mnt/tests/service/used_gpus.py"
 LASTS = 24
 """Seconds of a step; receipts are kept of what lasts 10, and Slurm is asked every 15."""
 

@@ -156,7 +156,7 @@ def test_only_nodes_of_the_driver_are_opened_also_those_that_come_later(service:
             "StandardOutput=truncate:/run/sandbox-report",
         ),
         "ExecStart=",
-        "ExecStart=/opt/dgx-telemetry/bin/python /mnt/tests/service/sandbox_report.py "
+        "ExecStart=/opt/dgx-telemetry/bin/python -OO /mnt/tests/service/sandbox_report.py "
         "devices /dev/null /dev/other /dev/nvidiactl /dev/nvidia0",
     )
     service.run("sleep 1; mknod -m 666 /dev/nvidia0 c 195 0")
