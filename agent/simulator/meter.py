@@ -128,7 +128,9 @@ class Meter:
     def read(self, name: str, at: float) -> float:
         """Return the total of `name` at time `at` (s), which may be up to 20 s ago. Return 0 if the
         name is unknown. The first rates also apply to earlier times."""
-        return self.read_all((name,), at)[0]
+        since, base, steady, steps, origin = self._span(at)
+        total = base.get(name, 0.0) + steps.count(name, steps.place(at - origin))
+        return total + steady[name] * (at - since) if name in steady else total
 
     def mean(self, name: str, begin: float, end: float) -> float:
         return (self.read(name, end) - self.read(name, begin)) / (end - begin)
