@@ -58,7 +58,7 @@ def asked(server: Prometheus, exprs: list[str], at: float) -> list[Any]:
 
 
 def test_neither_counts_the_other(tmp_path: Path) -> None:
-    files = {n: t.replace("interval: 500ms", "interval: 1s") for n, t in faster(SCALE).items()}
+    files = {n: t.replace("interval: 500ms", "interval: 2s") for n, t in faster(SCALE).items()}
     exprs = ["count(up)"] + [
         rule["expr"]
         for text in files.values()

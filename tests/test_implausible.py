@@ -141,7 +141,7 @@ waits."""
 @pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=NIGHTLY) for seed in range(2, 9))])
 def test_any_mix_of_them_leaves_the_other_gpu_its_shares(seed: int) -> None:
     random = Random(seed)
-    system, share = SYSTEMS[seed % len(SYSTEMS)], random.uniform(0.02, 0.15)
+    system, share = SYSTEMS[(seed - 1) % len(SYSTEMS)], random.uniform(0.02, 0.15)
     found, whole = played(system, tuple(random.sample(IMPOSSIBLE, 4)), share), played(system)
     assert do_no_harm(found)
     assert found.shares == pytest.approx(whole.shares, abs=1.0)
@@ -212,8 +212,12 @@ def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int
         bench.machine.driver.fail(function, code, index)
     bench.run(6)
     healthy = str(GPUS - 1)
-    whole = simulated(system, gpus=GPUS).run(8)
-    assert values_of(bench, healthy) == values_of(whole, healthy)
+    assert values_of(bench, healthy) == values_of(without_faults(system), healthy)
+
+
+@cache
+def without_faults(system: str) -> AgentBench:
+    return simulated(system, gpus=GPUS).run(8)
 
 
 def values_of(bench: AgentBench, index: str) -> dict[str, int]:
@@ -227,7 +231,7 @@ def values_of(bench: AgentBench, index: str) -> dict[str, int]:
 
 
 def test_a_driver_reload_is_survived_without_a_spike() -> None:
-    bench = simulated("dgx-1-v100:training").run(5)
+    bench = simulated("dgx-station-v100:training").run(5)
     before = bench.samples.all(power.ENERGY).copy()
     reload_driver(bench.machine)
     bench.run(15)

@@ -44,7 +44,7 @@ def weights(page: Page) -> Iterator[Weight]:
 def test_ten_minutes_leave_the_memory_of_the_page_flat(
     chromium: Chromium, machines: Callable[..., Fleet]
 ) -> None:
-    address = machines(SPEED, tour="dgx-station-v100:tour").page("tour")
+    address = machines(SPEED, tour="l40s:tour").page("tour")
     with Page(chromium) as page:
         page.go(address)
         page.until(lambda p: p.all(".tile", "data-gpu"), "tiles")

@@ -49,13 +49,13 @@ SCRAPE = 30 * SCALE  # s: a quarter of the shortest range, `silent_for`
 EVALUATED = f"{SCRAPE:g}s"
 """The shortest interval of a group of rules: half a minute of the users'."""
 
-PROCESSES = 6
+PROCESSES = 3
 
 HELD_AFTER = 120 * SCALE
 """Seconds of the machines' clock: twice what `held_after` is to the windows that users
 have, for two ticks are few."""
 
-LEAST = 1200 * SCALE
+LEAST = 600 * SCALE
 """Seconds that each scenario plays at least: an alert that must not come has its time too."""
 
 KILLED, DOWN, WATCHDOG = "killed", "DgxAgentDown", 3

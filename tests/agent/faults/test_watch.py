@@ -13,16 +13,16 @@ def active(bench: AgentBench) -> dict[str, ActiveFault]:
 
 
 def test_an_alert_holds_and_then_would_fire() -> None:
-    bench = simulated("k40:training").run(70)
+    bench = simulated("k40:training").run(5).skip(60).run(6)
     assert active(bench) == {}
-    bench = simulated("dgx-a100:row-remap", gpus=2).run(120)
+    bench = simulated("dgx-a100:row-remap", gpus=1).run(120)
     fault = active(bench)["remap_failure"]
     assert fault.alert is AlertState.WOULD_FIRE
     assert fault.fault.alert == "DgxGpuRowRemapFailure"
 
 
 def test_doubt_in_results_comes_before_heat() -> None:
-    bench = simulated("dgx-h100:gpu-hot+double-bit", gpus=2).run(100)
+    bench = simulated("dgx-h100:gpu-hot+double-bit", gpus=2).run(30)
     ids = list(active(bench))
     assert ids, "nothing was found"
     assert "too_hot" in ids

