@@ -54,7 +54,8 @@ class Column(Struct, forbid_unknown_fields=True):
 
 
 class Table(Panel, kw_only=True):
-    """A table with a row for each label set. The first column sorts the rows, worst first."""
+    """A table with a row for each label set. The rows are sorted by the first column, worst
+    first."""
 
     columns: tuple[Column, ...]
     links: dict[str, str] = field(default_factory=dict)  # by label: dashboard or URL

@@ -67,7 +67,7 @@ ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 BY_FACT: dict[FactKind, str] = {
     FactKind(kind): step for kind, step in _TABLE["step_by_fact"].items()
 }
-"""Names of more specific first steps, by a fact behind the verdict or a doubt about the cause."""
+"""Names of more specific first steps, by a fact behind the verdict, or about missing evidence."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:

@@ -104,7 +104,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """Evidence about a GPU in a tick. A value is None if it is unknown."""
+    """Evidence about a GPU in a tick. A value is None if unknown. The window is the last 3 s."""
 
     gpu: GpuKey
     context: TickContext

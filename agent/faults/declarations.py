@@ -61,7 +61,7 @@ class Declared(NamedTuple):
 
 @lru_cache(maxsize=2)
 def declared(parameters: RuleParameters) -> Declared:
-    """Return all findings and rule groups for the given thresholds and scale."""
+    """Return all findings and rule groups for the given thresholds and time scale."""
     index, scale = _file("groups"), parameters.scale
     given = {**asdict(parameters.thresholds), **GIVEN, **_file("shared")["define"]}
     tables = [

@@ -27,7 +27,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """The sum over a window in seconds that a condition needs, or its latest values if it is 0."""
+    """The sum over a window (s) that a condition needs, or the latest values if the window is 0."""
 
     metric: Metric
     window: float

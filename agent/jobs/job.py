@@ -127,10 +127,10 @@ class Receipt:
     state. A shared GPU counts in proportion to the job's share; if the share is unknown, the
     seconds of the whole GPU count only in `undivided`. `held` is the current number of GPUs; a
     shared GPU counts in proportion. `missing` is the part of `unobserved` on lost GPUs. `steps` is
-    the number of steps since a rhythm was first detected, and `mean_rate` is in steps per second,
-    or None without a rhythm. `tensor` is the number of GPU-seconds that the work would take at the
-    tensor core peak. `joules` is the increase of the energy counter in the observed seconds, or
-    None without a counter; `joules_by` contains the increase by state and cause. `cost` is in the
+    the number of steps since the step time was first known, and `mean_rate` is in steps per second,
+    or None if unknown. `tensor` is the number of GPU-seconds that the work would take at the tensor
+    core peak. `joules` is the increase of the energy counter in the observed seconds, or None
+    without a counter; `joules_by` contains the increase by state and cause. `cost` is in the
     currency of `cost.gpu_hour`, or None without a price. `lasted` is the time since the newest
     process started, and `watched` is the time since the agent first saw the job; both are in
     seconds on the agent's clock.
@@ -182,7 +182,7 @@ class Job:
     the reason. `never_waits` is the GPU that the other GPUs wait for. `shares` contains the job's
     share of each GPU that it shares with other jobs, or None if unknown. `rates` contains steps per
     second in intervals of ten seconds, oldest first. `lost` contains GPUs that no longer respond.
-    `at_rest` is true if all GPUs of the job are held or all are idle.
+    `at_rest` is true if the state of all GPUs of the job is `held` or `idle`.
     """
 
     receipt: Receipt

@@ -300,7 +300,7 @@ class GpuWatch:
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
 
     def _release(self, why: str, emit: Emit) -> None:
-        """Release NVML as soon as the event thread has freed its event set."""
+        """Release NVML as soon as the thread for NVML events has freed its event set."""
         if self._events is not None:
             self._events = None
         elif self.nvml is not None and self.nvml.event_set is not None:

@@ -52,7 +52,7 @@ class GpuTime(NamedTuple):
         return self._replace(costs={pair: s / HOUR * price for pair, s in self.seconds.items()})
 
     def cost(self, states: Iterable[State] = State) -> float | None:
-        """Return the cost of hours with a known price in these states, or None without a price."""
+        """Return the cost of the priced hours in these states, or None if no hour has a price."""
         return float(time_in(self.costs, *states)) if self.costs else None
 
     @property

@@ -90,7 +90,7 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
     """Return the scenarios of the tour with their durations in seconds. Training follows each
-    scenario except `idle`: the next scenario has held GPUs, which must not have worked before."""
+    scenario but `idle`: in the next, GPUs are `held` and must not have worked."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):

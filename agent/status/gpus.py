@@ -59,8 +59,8 @@ class Loss(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The verdict on a GPU. If `pair` is None, `why` and `reason` are the text and code of the
-    reason. `beside` is the largest loss in the window, or None if all losses are small."""
+    """The verdict on a GPU. If `pair` (state, cause) is None, `why` and `reason` are the reason as
+    text and code. `beside` is the largest loss in the window, or None if all losses are small."""
 
     identity: GpuIdentity
     pair: Pair | None
@@ -101,8 +101,9 @@ class Judged(NamedTuple):
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the pair to display: the largest loss in the window, unless this loss is small or
-        the current loss has lasted long. For a working GPU, `main` is the only loss displayed."""
+        """Return the state and cause to show: the largest loss in the window, unless this loss is
+        small or the current loss has lasted long. For a working GPU, only the loss `main` is
+        shown."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):

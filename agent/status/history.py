@@ -98,8 +98,8 @@ class ValueHistory:
                 ring[slot] = code
 
     def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
-        """Return the mean share of each pair in the last `seconds` seconds up to `newest`, and the
-        number of seconds for which the state is known."""
+        """Return the mean share of each state and cause in the last `seconds` seconds up to
+        `newest`, and the number of seconds for which the state is known."""
         last = min(SPAN, seconds)
         states = _ordered(self.states, newest, last).tobytes()  # counted faster than an array
         known = len(states) - states.count(0) - states.count(LOST)
@@ -107,7 +107,7 @@ class ValueHistory:
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
-        """Return the number of seconds since the share of a pair was last below `least`. If
+        """Return the seconds since the share of a state and cause was last below `least`. If
         `within` is set, return the number of seconds since the share first reached `least` in the
         last `within` seconds."""
         ring = self.shares.get(pair)
@@ -188,7 +188,7 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop histories without values in the last 15 min, and pairs whose shares are all 0."""
+        """Drop histories without values in the last 15 min, and shares that are all 0."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
