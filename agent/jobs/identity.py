@@ -20,7 +20,7 @@ CGROUP = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _TABLE["c
 CONTAINERS = {name: re.compile(path, re.MULTILINE) for name, path in _TABLE["container"].items()}
 
 CHOSEN = {"apptainer", "lxc"}
-"""Runtimes with container names that are PIDs or chosen by users, and may equal a Slurm job ID."""
+"""Runtimes whose container names are PIDs or chosen by users, and may equal a Slurm job ID."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 

@@ -25,7 +25,7 @@ MOST_FANS = 16
 CORE = 0  # The only member of `nvmlTemperatureSensors_t`
 SLOWDOWN, OPERATING = "slowdown", "operating"
 OF_MARGIN = 1, 3
-"""Slowdown and operating limit in `nvmlTemperatureThresholds_t`. The last known limit applies."""
+"""`nvmlTemperatureThresholds_t` for slowdown and for operation. The last known limit applies."""
 
 
 COOL = 10.0
