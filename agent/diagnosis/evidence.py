@@ -65,6 +65,10 @@ class ProcessEvidence:
         """Return the sum of `share` over the roles of threads that submit work to the GPU."""
         return self.share("launching", doing) + self.share("dispatching", doing)
 
+    @cached_property
+    def blocked(self) -> float:
+        return self.own("blocked")
+
     def asleep(self, *roles: str) -> float:
         """Return the seconds per second for which threads with the given roles wait for files. The
         host counts the time for which cores are idle because of such waits, and sampling shows
@@ -256,7 +260,7 @@ class Evidence:
         """Share of time for which a launching thread waits for files. If no worker or other rank
         waits for files, the share is at least the I/O stall time of the cgroup."""
         own, stalled = self.host.asleep("launching", "dispatching"), 0.0
-        others = [one.host.own("blocked") for one in self.peers] if self.has_ranks else []
+        others = [one.host.blocked for one in self.peers] if self.has_ranks else []
         if not any((*others, self.host.share("working", "blocked", seconds=KEPT))):
             stalled = self.host.rate(workload.CGROUP_STALLED, "io") or 0.0
         if stalled and not self.context.blocked:  # too short for sampling

@@ -245,7 +245,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 def blocked_on_files(e: Evidence) -> Found:
     """Return the facts about threads in uninterruptible sleep and about concurrent traffic."""
-    own = e.host.own("blocked")
+    own = e.host.blocked
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
     read, written = (e.host.rate(one) or 0.0 for one in CGROUP_BYTES)
@@ -267,7 +267,7 @@ def blocked_on_files(e: Evidence) -> Found:
 
 def comes_over_network(e: Evidence) -> Found:
     """Return the facts about data received over the network, or about a network file system."""
-    if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
+    if _disk(e) is Cause.NETWORK and e.host.blocked:
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)

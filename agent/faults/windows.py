@@ -78,6 +78,8 @@ class _Window:
 
     def take(self, at: float, samples: Mapping[Labels, float]) -> None:
         bucket, counts = int(at // self.width), self.counted is Counted.PRESENCE
+        if samples == self.last and not counts:
+            return
         for labels, value in samples.items():
             before = self.last.get(labels)
             if value == before and not counts:

@@ -108,7 +108,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
             units.setdefault((uuid, code), []).append(_of_action(action))
     order = list(Severity)
     for (index, uuid, code), count in sorted(samples.all(xid.XID_ERRORS).items()):
-        at = samples.value(xid.AT, index, uuid, code)
+        at = samples.value(xid.AT, index, uuid, code) if count else None
         if not count or (at is not None and samples.now - at > fault.finding.bound):
             continue
         figures = [Figure("times", count, None, "count")]

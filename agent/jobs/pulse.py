@@ -218,10 +218,10 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
         like = (other for other in windows if other.resolved == one.resolved)
         near = [other for other in like if abs(other.length / one.length - 1) <= ALIKE]
         best = near if len(near) >= len(best) else best
-    if len(best) < AGREEING or fmean(one.strength for one in best) < STRONG:
+    if len(best) < AGREEING or fmean([one.strength for one in best]) < STRONG:
         return None
-    length = fmean(one.length for one in best[-AGREEING:])
-    return Period(length, fmean(one.strength for one in best), best[-1].resolved)
+    length = fmean([one.length for one in best[-AGREEING:]])
+    return Period(length, fmean([one.strength for one in best]), best[-1].resolved)
 
 
 def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[float], float]:

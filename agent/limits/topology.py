@@ -126,13 +126,12 @@ def far_ends(samples: SampleStore) -> Ends:
         if (where := pci_address(labels["pci_bus_id"]))
     }
     ends: dict[GpuKey, list[LinkEnd]] = {_key(gpu): [] for gpu in samples.all(nvlink.LINKS)}
-    for labels in samples.labelled(nvlink.LINK_INFO):
-        index, link, remote = labels["gpu"], labels["link"], labels["remote"]
-        if not samples.value(nvlink.LINK_UP, index, labels["uuid"], link):
+    for index, uuid, link, remote, address in samples.all(nvlink.LINK_INFO):
+        if not samples.value(nvlink.LINK_UP, index, uuid, link):
             continue
-        peer = by_address.get(pci_address(labels["remote_pci_bus_id"]))
+        peer = by_address.get(pci_address(address))
         known = remote != "gpu" or peer is not None  # a VM may see addresses of its host
-        gpu_key = GpuKey(int(index), labels["uuid"])
+        gpu_key = GpuKey(int(index), uuid)
         ends.setdefault(gpu_key, []).append(LinkEnd(link, remote if known else "unknown", peer))
     return ends
 
