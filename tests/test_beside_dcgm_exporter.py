@@ -22,7 +22,7 @@ from tests.test_kubernetes import as_scraped, manifest
 pytestmark = pytest.mark.prometheus
 
 THEIRS = "nvidia-dcgm-exporter"
-MACHINE = "dgx-h100:starved-disk+xid-94+fan-failed+raid-degraded+pcie-replays"
+MACHINE = "gb200-tray:starved-disk+xid-94+fan-failed+raid-degraded+pcie-replays"
 FIRING = {"DgxRaidDegraded", "DgxGpuXid", "DgxChassisFault"}
 """Some of what such a machine has."""
 

@@ -49,7 +49,7 @@ SCRAPE = 30 * SCALE  # s: a quarter of the shortest range, `silent_for`
 EVALUATED = f"{SCRAPE:g}s"
 """The shortest interval of a group of rules: half a minute of the users'."""
 
-PROCESSES = 3
+PROCESSES = 2
 
 HELD_AFTER = 120 * SCALE
 """Seconds of the machines' clock: twice what `held_after` is to the windows that users

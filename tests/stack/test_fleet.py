@@ -20,9 +20,9 @@ from tests.support.prometheus import wait_for
 
 pytestmark = pytest.mark.stack
 
-NODES, SYSTEM, CUT, SCALE = 12, "dgx-station-v100", 30.0, 1 / 3
+NODES, SYSTEM, CUT, SCALE = 12, "dgx-station-v100", 20.0, 1 / 5
 """Three racks, of which the last loses its power after so many seconds, and one job over six nodes;
-the rules are three times as fast."""
+the rules are five times as fast."""
 
 DARK = {f"dgx-{number:03d}:9935" for number in range(9, 13)}
 SLOW = "dgx-004:9935"

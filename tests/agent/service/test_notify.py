@@ -129,7 +129,7 @@ def test_a_lost_gpu_is_in_the_status(receiver: NotifyReceiver, address: str) -> 
     bench = simulated("dgx-station-v100:gpu-lost")
     notifier = partial(notify, manager(address), lambda: condition_of(bench.agent))
     bench.agent.poller.listeners.append(notifier)
-    bench.run(30)
+    bench.run(15)
     assert receiver.lines()[-1] == "STATUS=3 of 4 GPUs of NVIDIA DGX Station (Tesla V100) respond."
 
 

@@ -115,7 +115,7 @@ def test_a_job_without_work_has_no_steps_to_be_seen() -> None:
 def test_an_alert_says_the_time_that_is_left() -> None:
     machine = shown("dgx-h100:hang", gpus=2)
     texts = [
-        one.alert.text for _ in range(20) for one in machine.run(10).status.headline if one.alert
+        one.alert.text for _ in range(17) for one in machine.run(10).status.headline if one.alert
     ]
     assert "would fire in 1 min" in "".join(texts)
     assert "would fire now" in texts[-1]
