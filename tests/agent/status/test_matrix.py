@@ -17,7 +17,7 @@ def test_a_scenario_with_a_fault_is_laid_out(name: str) -> None:
         check_terminal(machine.look)
 
 
-SECONDS = 8
+SECONDS = 6
 
 
 @pytest.mark.parametrize("name", BAD_INPUT)
