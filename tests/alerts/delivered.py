@@ -41,10 +41,13 @@ BY_KIND = {
 SHORTEST = {f"{case.alert}: {case.title}": case for case in BY_KIND.values()}
 """The shortest case of each rule that fires, by its title in the answer of promtool."""
 
-SELDOM, SELDOMER = 4, 6
+SELDOM, SELDOMER = 4, 12
 """Samples to an evaluation: a text has the last alone. The second is of cases that last for hours,
 with a sample each two minutes."""
-OFTEN = {"wholly, since five minutes", "scraped every 120 s, over a quarter"}
+OFTEN = {
+    *("wholly, since five minutes", "scraped every 120 s, over a quarter"),
+    "half of six hours observed",
+}
 """Cases that are too short for that."""
 
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
