@@ -19,7 +19,7 @@ FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wa
 
 
 class ThreadTime(NamedTuple):
-    """Times of a thread since its start in wall-clock seconds, and its number of time slices."""
+    """The time a thread ran and waited for a CPU, in seconds, and its number of time slices."""
 
     ran: float
     queued: float  # ready to run, but waiting for a CPU
@@ -67,7 +67,7 @@ class Clock(Protocol):
     """Speed relative to wall-clock time. Timeouts are in wall-clock seconds."""
 
     def monotonic(self) -> float:
-        """Return seconds on the agent's clock. It may start at any value, and is never set back."""
+        """Return the clock's time in seconds. It may start at any value, and never decreases."""
 
     def time(self) -> float:
         """Return the wall-clock time in seconds since the epoch. The wall clock may jump."""
@@ -76,14 +76,14 @@ class Clock(Protocol):
         """Sleep for `seconds` on this clock."""
 
     def meter(self) -> tuple[float, float]:
-        """Return wall-clock and CPU seconds of this thread. Only differences are meaningful."""
+        """Return a wall-clock time and this thread's CPU time (s), for computing durations."""
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
         """Return the CPU times of this process, read at most `age` wall-clock seconds ago."""
 
     def offset(self) -> float | None:
         """Return the wall-clock time minus the time since boot, in seconds. It changes only if the
-        clock is set. Return None shortly after boot, when the clock may not be synchronized yet."""
+        time is set. Return None shortly after boot, when the clock may not be synchronized yet."""
 
 
 STARTED = 600.0
@@ -119,7 +119,7 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Return the seconds by which a sleep is overdue. Omit delays that were counted before."""
+        """Return the seconds from `due` (or the end of the last sleep, if later) to `now`."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:
@@ -142,7 +142,7 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Return the times of each thread of this process. The kernel may not report them."""
+    """Return the times of this process's threads by ID. Omit threads with unreadable times."""
     found = {}
     for thread in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError):
@@ -176,8 +176,8 @@ class Stopwatch:
 
     @property
     def took(self) -> float:
-        """Wall-clock seconds since the start, excluding waits. Any thread may read this property.
-        Waits are not subtracted from a short time, because determining them is expensive."""
+        """Wall-clock seconds since the start, excluding waits for a CPU. Any thread may read this
+        property. Less than 0.1 s includes waits, because determining them is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

@@ -62,7 +62,7 @@ class LogEvent:
 
 
 def _quoted(value: str | float | bool | None) -> str:
-    """Return a logfmt value. It is in quotes if a parser would not read it as a single word."""
+    """Return a value in logfmt, in quotes if a parser would not read it as a single word."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value).replace("\n", " ")

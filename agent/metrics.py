@@ -24,7 +24,7 @@ longer than the interval between two reads."""
 
 
 class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
-    """The declaration of a metric: its table in a TOML file. Most keys are as in `Metric`.
+    """The declaration of a metric: its table in a TOML file. Most keys are those of `Metric`.
 
     `possible` and `fastest` are numbers, or names in `RANGES` and `FASTEST`. `which` contains label
     values: the default set includes every series with any of these values.
@@ -34,11 +34,11 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     index in the returned structure, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`, and
     `RemappedRows.3`. `.len` is the length of a list. If `call` is a table, it contains a call for
     each series, by label values separated by spaces. The returned value, multiplied by `times` and
-    divided by `per`, is in the unit of the metric. `every` is the name of an interval, and `source`
-    is the source that fails if the call fails (by default, that of the file).
+    divided by `per`, is in the unit of the metric. `every` names an interval in `polling`, and
+    `source` names the source that is down if the call fails (by default, that of the file).
 
-    `kinds` contains data about each value of a label, such as the reasons of a counter. Only the
-    code that reads the metric uses `kinds`.
+    `kinds` contains data about each value of a label, such as the bit of each throttle reason. Only
+    the code that reads the metric uses `kinds`.
     """
 
     meaning: str

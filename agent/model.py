@@ -104,8 +104,8 @@ class Metric:
     A value outside `possible` is a driver error and counts as absent. `fastest` is the maximum
     increase of a counter per second, or None for event counters, which have no limit. A change by
     more than `step` is exported only if the next reading confirms it. `shown` selects the series in
-    the default set, `parts` are the labels that contain a kind of event, and `which` selects the
-    series that the default set contains from the start.
+    the default set, `parts` are the labels that divide a device's events by kind, and `which`
+    selects the series that the default set contains from the start.
     """
 
     name: str
@@ -121,7 +121,7 @@ class Metric:
     which: Callable[[Labels], bool] = lambda _: False
 
     def checked(self, value: object) -> float:
-        """Return a value as a float. Raise Absent(implausible) if the metric cannot have it."""
+        """Return a value as a float. Raise Absent(implausible) if it is outside `possible`."""
         return checked(value, self.possible, self.origin)
 
     def __str__(self) -> str:
@@ -147,8 +147,8 @@ class Sample(NamedTuple):
 
 
 class TimedSeries(NamedTuple):
-    """Values of a metric that the driver sampled between two reads, oldest first. `times` are in
-    seconds on the driver's clock, which has another origin than the agent's, but the same speed."""
+    """Values that the driver sampled between two reads, oldest first. `times` are in seconds on the
+    driver's clock, which has a different origin from the agent's clock, but the same speed."""
 
     metric: Metric
     labels: Labels
@@ -337,7 +337,7 @@ class ReadKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The result of a read. `at` and its interval `every` are in seconds on the agent's clock."""
+    """The result of a read at time `at`. The read runs every `every` seconds (agent's clock)."""
 
     key: ReadKey
     at: float

@@ -11,7 +11,7 @@ LARGEST = sys.float_info.max
 
 
 class Range(NamedTuple):
-    """A range of values. It includes both limits and excludes NaN."""
+    """A range of values that includes both endpoints, but not NaN."""
 
     low: float = -LARGEST
     high: float = LARGEST

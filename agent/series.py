@@ -1,6 +1,6 @@
-"""Stores recent samples. All code gets its latest values, means, and rates here. A series is absent
-as soon as the latest reading lacks it. The cost of a tick depends only on the number of new
-readings: the positions of series are computed once for all readings with the same series.
+"""Stores recent samples. All code reads latest values, means, and rates from here. A series is
+absent as soon as the latest reading lacks it. The cost of a tick depends only on the number of new
+readings. Readings with the same series share one index of these series.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, Tim
 T = TypeVar("T")
 
 WINDOW_SECONDS = 3.0
-"""Default window in seconds for a mean or rate."""
+"""Number of most recent seconds that a mean or rate covers by default."""
 
 KEPT = 12.0
 """The store keeps this many seconds of readings, and one older reading. No query needs more."""
@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """The shape of a reading: its series in order, and the position of each series."""
+    """The series of a reading, in the order of its values, and an index of these series."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
@@ -47,7 +47,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """A stored reading: values in the order of its shape, and the tick (`turn`) that stored it."""
+    """A stored reading: its values in the order of its series, and the number of its tick."""
 
     at: float
     until: float
@@ -69,8 +69,8 @@ _Read = list[_Kept]
 """The stored readings from one read, oldest first."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that provide a series (almost always one), each with the position of the series in its
-latest reading."""
+"""The reads that provide a series (almost always one), each with the index of the series' value in
+its latest reading."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
@@ -94,7 +94,7 @@ class SampleStore:
 
     @classmethod
     def of(cls, snapshot: Snapshot, now: float | None = None) -> Self:
-        """Return a store with the samples of `snapshot` at `now` (by default, its own time)."""
+        """Return a store with the samples of `snapshot` at `now` (by default, `snapshot.at`)."""
         store = cls()
         store.take(snapshot.at if now is None else now, snapshot.readings.values())
         return store
@@ -102,7 +102,7 @@ class SampleStore:
     # Updates
 
     def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
-        """Store the readings since the last tick, and drop the reads in `forgotten`."""
+        """Begin a tick at `now`: store its new readings, and remove the reads in `forgotten`."""
         self.now, self.turn = now, self.turn + 1
         self._rates.clear()
         self._fresh_series.clear()
@@ -119,8 +119,8 @@ class SampleStore:
                 self._fresh_series.setdefault(series.metric.name, []).append(series)
 
     def include(self, readings: Iterable[Reading]) -> None:
-        """Store further readings of this tick, such as derived readings. Readings that are already
-        stored are omitted."""
+        """Store further readings of this tick, such as readings computed from others. Readings that
+        are already stored are omitted."""
         for reading in readings:
             known = self._reads.get(reading.key)
             if known is None or known[-1].at != reading.at:
@@ -226,8 +226,8 @@ class SampleStore:
         return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
 
     def latest(self, metric: Metric) -> "list[tuple[_Shape, tuple[float, ...]]]":
-        """Return the shape and values of the latest reading of each read that contains a metric. If
-        these are equal, the values of the metric are too. If the shapes are, so are its series."""
+        """Return the series and values of the latest reading of each read that contains a metric.
+        Callers compare the result with an earlier result to detect changes."""
         reads = self._reporters.get(metric.name, {}).values()
         return [(r[-1].shape, r[-1].values) for r in reads if self.now <= r[-1].until]
 
@@ -287,8 +287,8 @@ class SampleStore:
 
 @dataclass(slots=True, eq=False)
 class Derived:
-    """Results by key, each computed again only if its inputs have changed. Inputs are replaced
-    instead of modified, so most comparisons end with the identity of the inputs."""
+    """Results by key, each computed again only if its inputs have changed. Comparing the inputs is
+    fast, because unchanged inputs are usually the same objects as before."""
 
     known: dict[object, tuple[object, Any]] = field(default_factory=dict)
 

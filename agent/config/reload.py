@@ -15,8 +15,8 @@ class Reload:
     """Reloads the settings on request. `good` is true if the last reload was successful.
 
     `read` returns the new settings, or raises BadInput if they are invalid. It has no side effects,
-    and runs on a thread, because it reads files. `follow` is called with the new settings after
-    they have taken effect. A reload runs inside the context manager `under_way`.
+    and runs on a separate thread, because it reads files. `follow` is called with the new settings
+    after they have taken effect. A reload runs inside the context manager `under_way`.
     """
 
     configuration: Configuration

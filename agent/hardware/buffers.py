@@ -1,4 +1,4 @@
-"""Reads the driver's sample buffers, which contain all samples since the last read."""
+"""Reads the driver's buffers of recent power and utilization samples."""
 
 from struct import Struct
 from typing import NamedTuple
@@ -17,8 +17,8 @@ an access to a pynvml attribute takes 2 us."""
 
 LONGEST_SAMPLE = 1.0  # Seconds; a sample never covers a longer gap in the buffer
 EMPTY_READS = 4
-"""After this many consecutive reads without a new sample, the driver's clock is checked for a step
-back. On an idle GPU, such reads are normal."""
+"""After this many consecutive reads without a new sample, the agent checks whether the driver's
+clock was set back. On an idle GPU, such reads are normal."""
 
 
 LONGEST_BUFFER = 60e6

@@ -12,8 +12,8 @@ from agent.ranges import FLAG, Range
 ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of a GPU
 Scope = tuple[int, int]
 """A field ID and its scope: a link, ALL_LINKS, or 0 for the whole GPU. IDs are numbers here,
-because releases of nvidia-ml-py renumbered the names: IDs 251-273 changed twice, so a name may
-query another field in another release. README.md in this folder explains which IDs are not read."""
+because releases of nvidia-ml-py renumbered the names: IDs 251-273 changed twice, so a name may mean
+different fields in different releases. README.md in this folder explains which IDs are not read."""
 
 SINCE = {
     field: since
@@ -112,7 +112,7 @@ class NvmlDevice:
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Return the values of the given field IDs in the same order, with Absent in place of each
-        missing value. Raise Absent only if the GPU or driver is gone, as all calls would fail."""
+        missing value. Raise Absent only if the GPU or driver is gone, so that all calls fail."""
         driver = self.nvml.driver
         known = [q for q in questions if driver >= SINCE.get(q[0], ())]
         values = dict(zip(known, self._answers(known), strict=True))

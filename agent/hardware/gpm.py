@@ -90,8 +90,8 @@ class Measurement(NamedTuple):
 
 
 class Gpm:
-    """Reads GPM of a GPU or MIG GPU instance. It uses two samples in turn, and a third for the end
-    of a window. Methods raise Absent if a GPM call fails."""
+    """Reads GPM of a GPU or MIG GPU instance. Two samples take turns as the start and end of a
+    measurement. A third sample ends a 100 ms window. Methods raise Absent if a GPM call fails."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -174,8 +174,8 @@ class Gpm:
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Return the graphics, SM, and DRAM activity (0-1) since the latest measurement, or NaN if
-        a value is unknown. Return None if too little time has passed. Raise Absent if GPM fails."""
+        """Return the mean graphics, SM, and DRAM activity (0-1) since the latest measurement (NaN:
+        unknown). Return None if too little time has passed. Raise Absent if GPM fails."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

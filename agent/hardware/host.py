@@ -56,8 +56,8 @@ class Psutil(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: its files, its psutil functions, `login`, which returns the name for a user ID, its
-    kernel log, and the schedulers that assign its GPUs to jobs."""
+    """A host: its files, psutil functions, and kernel log, a function (`login`) that returns the
+    name for a user ID, and the schedulers that assign GPUs to jobs."""
 
     files: FileTree
     psutil: Psutil
@@ -68,7 +68,7 @@ class Host:
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
     """Return the real host. `history` is the number of seconds of past kernel log messages to read.
-    `kept` is a file with the position in the log that the previous agent reached."""
+    `kept` is a file with the timestamp of the last log line that the previous agent read."""
     import psutil
 
     return Host(

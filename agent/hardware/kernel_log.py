@@ -41,8 +41,8 @@ class LogLine(NamedTuple):
 
 
 class KernelLog:
-    """The interface to new lines of the kernel log. This class stands for a machine without a log,
-    such as a recording."""
+    """The interface to new lines of the kernel log. The class itself represents a machine without a
+    log, such as a recording."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines added since the last call. Raise Absent if the log cannot be read."""
@@ -71,8 +71,8 @@ ONE_MICROSECOND = 1e-6
 class RealKernelLog(KernelLog):
     """Reads /dev/kmsg of this machine. If it cannot be opened, each call tries again. `history` is
     the number of seconds of past messages to return first. It is 0 for the agent, which counts new
-    events, and more for a command that reads once. The file `kept` stores the position that the
-    agent has reached in the log of this boot, for its next start."""
+    events, and above 0 for commands that read the log once. The file `kept` stores the timestamp of
+    the last line read, so that the next agent continues there."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
@@ -106,7 +106,7 @@ class RealKernelLog(KernelLog):
         return descriptor
 
     def _reached(self) -> float | None:
-        """Return the timestamp of the last line that was read since boot, or None if unknown."""
+        """Return the stored timestamp of the last line read since boot, or None without one."""
         try:
             boot, at = self._path.read_text().split() if self._path else ("", "")
             same = boot == BOOT_ID.read_text().strip()

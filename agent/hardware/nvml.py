@@ -94,7 +94,7 @@ class Nvml:
 
     def connect(self) -> None:
         """Initialize NVML and read its versions. If a call fails, raise Absent(no_driver), or
-        Absent(crashed) if a trial of the call has crashed."""
+        Absent(crashed) if `nvmlInit` crashed a child process."""
         try:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
@@ -127,20 +127,20 @@ sys.stdout.write("survived")
 sys.stdout.flush()
 sys.stdin.read()
 """
-"""Program of the child process. The agent closes its standard input after initializing NVML,
-because without persistence mode, the driver would shut down GPUs without clients in between."""
+"""Program of the child process. It keeps NVML open until the agent has initialized NVML, because
+without persistence mode, the driver would shut down GPUs without clients in between."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
 """Pause in seconds after a crash of the library. Each crash doubles it, up to LONGEST_PAUSE."""
 
 
 class TriedInit:
-    """`nvmlInit` with trials in child processes, until one of them survives the call. Without a
-    trial, a crash in the library would terminate the agent and all monitoring of the host.
+    """Calls `nvmlInit` in a child process first, until a child process survives the call, so that a
+    crash in the library does not end the agent and all monitoring of the host.
 
-    A trial takes 15 ms of CPU time once per process, in addition to `nvmlInit` itself. The agent
-    could instead store that a call has crashed it, but this would require a writable directory and
-    a first crash of the agent, and `check` and `once` would crash too.
+    The child process takes 15 ms of CPU time, in addition to `nvmlInit` itself. The agent could
+    instead store that a call has crashed it, but this would require a writable directory and a
+    first crash of the agent, and `check` and `once` would crash too.
     """
 
     def __init__(self, init: Any) -> None:

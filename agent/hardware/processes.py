@@ -35,9 +35,9 @@ data loaders share also count while the process copies them (21 MiB)."""
 
 LOCK_ASKED_EACH = 0.005
 """A CPython thread that waits for the global interpreter lock (GIL) wakes up after this many
-seconds to request the lock again (`sys.getswitchinterval`). If a main thread does so most of the
-time, the thread that runs is not an engine. The main thread of a server either sleeps or wakes up
-more often (1,558 times per second to serve its clients)."""
+seconds to request the lock again (`sys.getswitchinterval`). A main thread that does so most of the
+time is waiting for another Python thread. The main thread of an inference server either sleeps or
+wakes up more often (1,558 times per second to serve its clients)."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Exceptions that a read raises if a process does not exist or has exited."""
@@ -88,7 +88,7 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """Return the entries of /proc/PID/status by key. Return none if the file cannot be read."""
+    """Return the entries of /proc/PID/status by key, or an empty dict if it cannot be read."""
     lines = text_or_nothing(files, f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 

@@ -29,8 +29,8 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class SlurmJob(NamedTuple):
-    """A Slurm job, without the names that its owner chooses. `gres` contains node lists, each with
-    the job's resources on each of its nodes, or is None if Slurm does not describe the job."""
+    """A Slurm job, without the names that its owner chooses. `gres` pairs each node list with the
+    job's resources on each node in the list. It is None if Slurm does not describe the job."""
 
     job_id: str
     user: str = ""
@@ -41,9 +41,9 @@ class SlurmJob(NamedTuple):
 
 
 class Schedulers:
-    """The interface to schedulers. All methods raise OSError if there is no response. This class
-    stands for a machine without schedulers, such as a recording. `slow` is true if calls may take
-    seconds."""
+    """The interface to schedulers. All methods raise OSError if there is no response. The class
+    itself represents a machine without schedulers, such as a recording. `slow` is true if calls may
+    take seconds."""
 
     slow = False
 

@@ -3,8 +3,8 @@ writes recordings. Several threads may add responses. A response is stored only 
 
 A refusal is an object with a single key: `error` (an NVML error code), `mismatch`, or `errno`. Any
 other object with a single key is a structure whose kind is the key. A frame contains the responses
-of a tick. It ends after `SILENCE` without calls, after `SPAN`, or when the response to a query
-differs from an earlier response in the frame.
+of a tick. It ends after `SILENCE` ms without calls, `SPAN` ms after its start, or when the response
+to a query differs from an earlier response in the frame.
 """
 
 import ctypes
@@ -86,8 +86,8 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
 
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
-    """Return the key `GPU,metric` of each metric in a request. Requests for 100 ms windows have the
-    suffix `,again`. They differ from the first request (in `asked`) in the number of metrics."""
+    """Return the key `GPU,metric` of each metric in a request. Requests for 100 ms windows contain
+    fewer metrics than the GPU's first request (in `asked`). Their keys end in `,again`."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 
@@ -126,7 +126,7 @@ def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
 
 
 def decode(answer: Json) -> Any:
-    """Return the response in the form that callers expect. Raise ValueError if it is invalid."""
+    """Return the Python object for a recorded response. Raise ValueError if it is invalid."""
     if isinstance(answer, list):
         return [*map(decode, answer)]
     if not isinstance(answer, dict):
@@ -224,7 +224,7 @@ def line(content: Json) -> bytes:
 
 
 def packed(content: Json) -> bytes:
-    """Compress a line as a gzip member of its own. A gzip file may contain several members."""
+    """Compress a line as a separate gzip member. A gzip file may contain several members."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
 

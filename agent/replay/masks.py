@@ -1,5 +1,5 @@
-"""Masks for recordings, which never contain serial numbers, UUIDs, host names, or names of people,
-programs, or jobs. A name always has the same mask."""
+"""Masks replace serial numbers, UUIDs, host names, and names of users, jobs, and uncommon programs
+in recordings. In a recording, a name always has the same mask."""
 
 import re
 import threading
@@ -32,7 +32,7 @@ def untaped(path: str) -> bool:
 
 
 class Masks:
-    """The masks of a recording. Several threads may use them."""
+    """Replaces names in a recording with masks. Several threads may use the same object."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

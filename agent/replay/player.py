@@ -62,7 +62,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Frame(Struct):
-    """Responses by query. An entry in `samples` contains a type, time steps, and values."""
+    """Responses by query. An entry in `samples` contains a type, time differences, and values."""
 
     at: Time
     calls: dict[str, Any] = {}
@@ -184,7 +184,7 @@ class TapedNvml:
         return self._player.answer(key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the responses to several queries. If all were refused, raise the refusal."""
+        """Return the responses to several queries. If all were refused, raise the first refusal."""
         now = self._player.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]

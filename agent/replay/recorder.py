@@ -37,7 +37,7 @@ Write = Callable[[Any], Json]
 
 class RecordingNvml:
     """Wraps an NVML library and records the responses of its functions. Functions whose responses
-    have a special format in the recording have methods of their own. Constants are passed on."""
+    have a special format in the recording have methods of their own. Constants are unchanged."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml
@@ -150,7 +150,7 @@ Answer = TypeVar("Answer")
 
 
 class RecordingFiles(FileTree):
-    """Reads files and records their contents, except for parts that identify the machine."""
+    """Reads files and records their masked contents. Identifying files are not recorded."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:
         self._files = files

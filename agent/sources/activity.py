@@ -29,8 +29,8 @@ NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
 FIRST_WINDOWS = 8  # Number of windows at the start of a job that are measured every second
 LEAST_ACTIVITY = 0.1
-"""Minimum activity in a window for reliable ratios of SM and DRAM activity to it. At activities of
-0.05 to 0.07, the ratios of two training jobs on H100 GPUs were too high by a sixth."""
+"""Minimum activity for reliable ratios of SM and DRAM activity to it. At activities of 0.05 to
+0.07, the ratios of two training jobs on H100 GPUs were too high by a sixth."""
 
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
@@ -94,8 +94,8 @@ class ActivityFromGpm:
 
 @dataclass(slots=True)
 class WindowFromGpm:
-    """Measures windows of 100 ms between two GPM samples, while the GPU exchanges data with other
-    GPUs. At the start of a job, it measures every second, so that the work level is known soon."""
+    """Measures SM and DRAM activity over about 100 ms, while the GPU exchanges data with other
+    GPUs. The first measurements of a job are a second apart, and later ones further apart."""
 
     gpm: Gpm
     taken: int = 0
@@ -121,8 +121,8 @@ class WindowFromGpm:
 
 @dataclass(slots=True)
 class ActivityFromSamples:
-    """Computes activity from the driver's buffer of 200 ms samples. Without a buffer, NVML's
-    utilization is integrated from tick to tick."""
+    """Computes activity from the driver's buffer of 200 ms samples. Without a buffer, it integrates
+    NVML's utilization over time."""
 
     gpu: GpuContext
     _integral: Integral = field(
@@ -176,7 +176,7 @@ class ActivityFromSamples:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU: mean activity and, with GPM, windows of 100 ms."""
+    """Yield the reads of a GPU: mean activity and, with GPM, activity over 100 ms."""
     samples, gpm = ActivityFromSamples(gpu_context), gpu_context.gpm
     run, every = samples.read, samples.interval
     if gpm is not None:

@@ -29,7 +29,7 @@ GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return whether each source is up: no read failed, and its worker is not stalled."""
+    """Return whether each source is up: none of its reads failed, and it is not in `stalled`."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
         if key.part != OFF:

@@ -46,7 +46,7 @@ UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeu
 
 @dataclass(slots=True)
 class AllocationRead:
-    """Queries commands and sockets on other threads. A later read collects the responses."""
+    """Starts queries to Slurm and the kubelet on other threads. A later read gets the responses."""
 
     host: Host
     options: HostOptions
@@ -138,7 +138,7 @@ class AllocationRead:
         return allocation.of_pods(pods, devices)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
-        """Return minor numbers in Slurm's order. Raise Absent if Slurm may count other devices."""
+        """Return GPUs' minor numbers in Slurm's order. Raise Absent if the order is unknown."""
         if self.gpus.divided:
             raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:
@@ -153,7 +153,7 @@ class AllocationRead:
 
 
 def together(answers: Sequence[Given | Failure]) -> Given:
-    """Merge the allocations of all schedulers, with a reason if some may be missing."""
+    """Merge the allocations of all schedulers. Add a reason if some allocations may be missing."""
     given = [one for one in answers if isinstance(one, Given)]
     hidden = [one.hidden for one in given if one.hidden]
     hidden += [Absent(Reason.FAILED, str(one)) for one in answers if isinstance(one, Failure)]

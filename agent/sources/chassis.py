@@ -31,8 +31,8 @@ NO_ALARMS = re.compile(
     r"(coretemp|k10temp|nvme|drivetemp|mlx5|amdgpu|nouveau|acpitz|iwlwifi|"
     r"(nct|it8|w83|f71|sch|lm|adt|asus|thinkpad).*)"
 )
-"""Hwmon chips without alarms of the chassis: chips of CPUs, disks, and cards, and mainboard chips
-whose unused inputs raise permanent alarms."""
+"""Hwmon chips whose alarms do not concern the chassis: chips of CPUs, disks, and cards, and
+mainboard chips whose unused inputs raise permanent alarms."""
 UNREADABLE = Absent(Reason.FAILED, "the chip does not say whether it raises an alarm")
 
 

@@ -27,7 +27,7 @@ APPLICATION_CLOCKS = 0x2
 
 
 class Throttle(NamedTuple):
-    """A throttle reason, its bit in the event mask, and the ID of its counter in ns (or 0)."""
+    """A throttle reason, its bit in the event mask, and the field ID of its counter (0: none)."""
 
     reason: str
     bit: int = 0
@@ -38,7 +38,7 @@ THROTTLES = tuple(Throttle(name, **row) for name, row in _METRICS.kinds[THROTTLE
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """Return the mask of current throttle reasons. In older drivers, the call has another name."""
+    """Return the mask of current throttle reasons. Older drivers have a different call."""
     try:
         mask = device.number("CurrentClocksEventReasons")
     except Absent as absent:
@@ -49,8 +49,8 @@ def event_reasons(device: NvmlDevice) -> int:
 
 
 class Throttling:
-    """Reads the event mask every tick, and the driver's counters of throttled nanoseconds. A reason
-    without a supported counter is integrated from the mask."""
+    """Reads the event mask every tick, and the driver's counters of throttled nanoseconds. Without
+    a supported counter, the time for a reason is integrated from the mask."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device

@@ -130,7 +130,7 @@ def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> boo
 
 
 def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
-    """Return the state of a member in the array, and whether the disk itself is dead."""
+    """Return a member's state in the array as text, and whether the disk itself is dead."""
     state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
     return state, text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
 
@@ -171,7 +171,7 @@ def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
 
 
 def raid_disks(files: FileTree, array: str) -> int:
-    """Return the number of members of an array. During a reshape, it is the new number."""
+    """Return the number of members of an array, or the future number during a reshape."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
     if not (number := whole(text.partition(" ")[0], 9)):
@@ -180,8 +180,8 @@ def raid_disks(files: FileTree, array: str) -> int:
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """Return the number of working members. Arrays without redundancy have no file `degraded`, so
-    their members are counted."""
+    """Return the number of working members. For arrays without redundancy, which have no file
+    `degraded`, count the members."""
     path = f"{BLOCK}/{array}/md/degraded"
     try:
         return expected - int(checked(read_int(files, path), Range(0, expected), path))

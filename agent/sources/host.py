@@ -30,7 +30,7 @@ readable, because a service without access to /home does not see the mounts belo
 
 class CpuBusy:
     """Reads CPU utilization since the previous read, and the time that CPUs waited for disks. The
-    first read has no result."""
+    first read returns no utilization."""
 
     def __init__(self, psutil: Psutil) -> None:
         self._psutil = psutil
@@ -130,7 +130,7 @@ class FabricService:
         out.add(FABRIC_MANAGER, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Return whether root runs process `pid` with `name`. The name is cheaper to check."""
+        """Return whether root runs process `pid` with `name`. Check the name first to save time."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         return processes.is_roots(self._files, int(pid), name)

@@ -1,5 +1,5 @@
-"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. A faulty port does not
-affect the other ports."""
+"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. If a port cannot be
+read, the other ports are still reported."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -70,7 +70,7 @@ class InfinibandPorts:
         ]
 
     def _at(self, out: ReadOutput, metric: Metric) -> Iterator[tuple[Port, str]]:
-        """Yield each port with its directory. Raise Absent if there are no ports."""
+        """Yield each port and its sysfs directory. Raise Absent if there are no ports."""
         folders = self._folders.at(out.at)
         for folder in bounded(out, metric, folders, none=f"{CLASS} lists no port"):
             *_, device, _, port = folder.split("/")

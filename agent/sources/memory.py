@@ -23,7 +23,7 @@ UNIFIED = Absent(
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. If used memory changes a lot, other reads also run at once."""
+    """Yield the reads of a GPU. If used memory changes a lot, some other reads run at once."""
     device, before = gpu_context.device, -1
 
     def use(out: ReadOutput) -> None:

@@ -69,8 +69,8 @@ class LinkReads:
         return self._bytes(TOTALS, {ALL_LINKS: ()})
 
     def totals_interval(self) -> float:
-        """Return the interval of the totals (s). It is short without GPM or while links are at
-        least half full, and longer while links are quiet or if the driver returns no totals."""
+        """Return the interval (s) of reading the totals. It is short without GPM or while links are
+        at least half full, and longer while links are quiet or the driver returns no totals."""
         if not self.totals.answered:
             return intervals.LINKS
         if self._gpu.gpm is None:
@@ -132,7 +132,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval (s) for remote ends. It is short if a link has just come up."""
+        """Return the interval (s) for remote devices. It is short if a link has just come up."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
@@ -142,8 +142,8 @@ class LinkReads:
             out.add(LINK_INFO, 1, str(link), *far_end(self._device, link))
 
     def error_rows(self) -> list[GpuRow]:
-        """Return a GPU row for each link and kind of error. If any link supports fields, use
-        fields, because the call takes 0.8 ms per counter on Hopper. A link that is down refuses
+        """Return a GPU row for each link and kind of error. If any link supports field IDs, use
+        these, because the getter takes 0.8 ms per counter on Hopper. A link that is down refuses
         queries, which must not affect other links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
@@ -166,8 +166,8 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """Return the kind of device at the remote end of a link, and its PCI address if it is a GPU.
 
     If the device is a switch or the link is down, all bits of the address are set. Drivers before
-    470 do not report the kind. With these drivers, a device with a valid address must be a GPU,
-    because they do not support any known system with NVSwitches.
+    470 do not report the kind. A device with a valid address is then a GPU, because these drivers
+    do not support any known system with NVSwitches.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")

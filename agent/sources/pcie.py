@@ -44,7 +44,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """Reads PCIe traffic with a call that takes 20 ms per direction. Two GPUs are read per tick."""
+    """Reads PCIe traffic with a call that takes 20 ms per direction, for two GPUs per tick."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
@@ -98,7 +98,7 @@ def _uplink(files: FileTree, port: str) -> float:
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
     """Add the uplinks of the switches above a GPU, if the agent can read them. GPUs below a switch
-    share its uplink, which may be saturated although the slots are not."""
+    share its uplink, which may be saturated although the slots of the GPUs are not."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:

@@ -56,7 +56,7 @@ because any graphics program can have the name of a display server."""
 
 @dataclass(slots=True)
 class Processes:
-    """Lists the processes on a GPU for the worker that reads /proc. It also records whether there
+    """Lists the processes on a GPU for the worker that reads /proc. It also stores whether there
     are any, because the interval of expensive reads depends on this."""
 
     gpu: GpuContext
@@ -87,8 +87,8 @@ class Processes:
             self._add_shares(working, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
-        """Return the PIDs that are neither MPS servers nor display servers. A display server only
-        renders graphics and uses little memory."""
+        """Return the PIDs of processes that are neither MPS servers nor display servers. A display
+        server only renders graphics and uses little memory."""
         known, files, pids = self._names, self.gpu.host.files, [one.pid for one in listed]
         self._names = {
             pid: known.get(pid) or printable(text_or_nothing(files, f"/proc/{pid}/comm"))
@@ -131,7 +131,7 @@ class Processes:
                     out.add(PROCESS_MEMORY, held, pid, name)
 
     def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
-        """Add the GPU time share of each process since the last read. Skip samples already read."""
+        """Add the GPU time share of each process since the last read. Skip earlier samples."""
         samples: Sequence[Any] = ()
         try:
             if self._servers:

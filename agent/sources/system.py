@@ -1,5 +1,5 @@
-"""Identity of this system, the number of GPUs that respond, and the expected number of GPUs: the
-configured number, or the largest number ever listed."""
+"""The names of this system, the number of GPUs that respond, and the expected number of GPUs, which
+is the configured number or the largest number ever listed."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future

@@ -58,7 +58,7 @@ SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 def unless_off(
     module: ModuleType, settings: Settings, reads: Iterable[Read], labels: Labels = ()
 ) -> Iterator[Read]:
-    """Yield the reads of a source. If it is disabled, yield one read that reports this."""
+    """Yield the reads of a source, or one read that reports that the source is disabled."""
     name = name_of(module)
     if name not in settings[SourcesConfig].disable:
         yield from reads

@@ -33,7 +33,7 @@ COOL = 10.0
 
 
 def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
-    """Return the core temperature and its limit as a figure, named `cool_core` for a cool core."""
+    """Return a figure with the core temperature and its limit, named `core` or `cool_core`."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
     if core is None or limit is None:
         return []

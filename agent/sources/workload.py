@@ -188,7 +188,7 @@ class Workload:
 
     def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:
         """Add the bytes that a GPU's idle processes have read and written. If there are many
-        processes, each call reads only some of them."""
+        processes, each call updates the bytes of only some of them."""
         parts = -(-len(pids) // MOST_AT_REST)
         for pid in pids[int(out.at) % parts :: parts]:
             count = processes.bytes_moved(self.host.files, pid)

@@ -269,7 +269,7 @@ class XidWatch:
 
 
 def free(nvml: Nvml, events: Any) -> None:
-    """Free an event set. It is not an error if the driver has already dropped the set."""
+    """Free an event set. Ignore the error if the driver has already freed the set."""
     if events is not None:
         with suppress(Absent):
             nvml.call("nvmlEventSetFree", events)
