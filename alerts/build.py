@@ -25,7 +25,7 @@ WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{e
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes YAML in which a repeated URL is an alias of its first occurrence."""
+    """Writes YAML in which repeated URLs are aliases of the first one."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not (isinstance(data, str) and data.startswith("http"))
@@ -107,14 +107,14 @@ def rules(settings: Settings, scale: float = 1.0) -> dict[str, str]:
 
 
 def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
-    """Return the text of alertmanager.yaml, by file name. `scale` multiplies durations."""
+    """Return a dict that maps alertmanager.yaml to its text. `scale` multiplies durations."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     faults = alerts_of(groups(settings, scale))
     return {"alertmanager.yaml": configuration(settings[Receivers], parameters, faults)}
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return the text of all files that `dgx-telemetry build` writes, by relative path."""
+    """Return a dict that maps the relative paths of all generated files to their texts."""
     book = runbook(RuleParameters(settings[AlertThresholds]), groups(settings))
     return {
         **{f"prometheus/{name}": text for name, text in rules(settings).items()},
@@ -138,10 +138,10 @@ def _route(
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
     """Return the text of alertmanager.yaml. Raise ConfigError if a receiver is incomplete.
 
-    An inhibiting alert must fire before the alert that it hides would be sent. Therefore, rules
-    have different hold times: per-second counts and lost data (0 to 2 min), links and requests of
-    the driver (3 min), lesser errors (5 min), and faults that only wait for a reset (8 min and
-    longer). tests/alerts/test_bounds.py verifies this order.
+    An inhibiting alert must fire before Alertmanager would send the alert that it hides. Therefore,
+    rules have different hold times: per-second counts and lost data (0 to 2 min), links and
+    requests of the driver (3 min), lesser errors (5 min), and faults that only wait for a reset (8
+    min and longer). tests/alerts/test_bounds.py verifies this order.
     """
     wrong = missing(r)
     if wrong:

@@ -39,7 +39,7 @@ NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 
 
 def missing(receivers: Receivers) -> str:
-    """Return a text about settings that another setting requires but are empty, or no text."""
+    """Return an error text if a setting requires others that are empty, or an empty text."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:
@@ -49,7 +49,7 @@ def missing(receivers: Receivers) -> str:
 
 
 def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
-    """Return the integrations (such as Slack) of a receiver whose first setting is not empty."""
+    """Return a receiver's integrations (such as Slack). Omit those whose first setting is empty."""
     given = {**asdict(r), "subject": _MESSAGE["subject"], "text": TEXT}
     known = _MESSAGE["ways"]
     of_people = {} if receiver == "watchdog" else known["all"]

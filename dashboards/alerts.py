@@ -30,7 +30,7 @@ ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook.
 
 
 def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
-    """Return a text for each alert. The keys are regular expressions for alert names and labels."""
+    """Return a dict that maps regular expressions for alert names and labels to texts."""
     found = {}
     for group in declared(RuleParameters(AlertThresholds())).groups:
         for fault in group.faults:

@@ -162,8 +162,8 @@ def _without_nulls(value: Any) -> Any:
 
 
 def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
-    """Return the text of all generated files of this package, by relative path. `book` is the URL
-    of the runbook, as in alerts."""
+    """Return a dict that maps the relative path of each generated dashboard to its text. `book` is
+    the URL of the runbook, as in alerts."""
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
     runbook = of_row if "://" in of_row else ""
     return {f"grafana/dashboards/dgx-{name}.json": text_of(name, runbook) for name in BOARDS}

@@ -26,7 +26,7 @@ Scope = Callable[[str], str]
 
 
 def override(name: str, properties: Mapping[str, object], by: str = "byName") -> Json:
-    """Return an override of properties for the fields that match by name, type, or query."""
+    """Return a Grafana override that sets properties of fields, chosen by name, type, or query."""
     listed = [{"id": key, "value": value} for key, value in properties.items()]
     return {"matcher": {"id": by, "options": name}, "properties": listed}
 
@@ -215,6 +215,6 @@ def decimals(unit: str) -> Json:
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
-    """Return the thresholds of a panel. `good` replaces the colour of good values."""
+    """Return thresholds as Grafana's JSON. `good` is the colour to use for good values."""
     listed = [step | ({"color": good} if step["color"] == GOOD else {}) for step in steps]
     return {"mode": "absolute", "steps": listed}

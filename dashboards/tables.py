@@ -105,8 +105,9 @@ class Table(Panel, kw_only=True):
 
 
 class Matrix(OfFigures, kw_only=True):
-    """A table with a label for rows and a label for columns. Each cell is a coloured value, or 0 if
-    missing. If `cell` is a label, the cells contain its values, and the columns are sorted."""
+    """A table with a row for each value of a label, and columns for a second label. Cells are
+    coloured values, or 0 if missing. If `cell` is a label, the cells contain its values, and the
+    columns are sorted."""
 
     width: int = 24
     of: tuple[str, str]

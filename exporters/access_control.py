@@ -29,7 +29,7 @@ def require_bcrypt() -> None:
 
 
 class Passwords:
-    """Checks passwords against bcrypt hashes, one at a time and on another thread. Digests of
+    """Checks passwords against bcrypt hashes, one at a time and on a separate thread. Digests of
     correct passwords are cached, so attackers' guesses do not delay known users."""
 
     def __init__(self) -> None:

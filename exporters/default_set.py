@@ -3,7 +3,7 @@
 PromQL cannot compute the first increase of a counter whose first sample is above 0. Therefore, a
 new series, such as the first error of a type, is exported as 0 for at least 30 s and in at least
 two responses to the same client, so that Prometheus stores a sample before the increase. A series
-that is already above 0 in the first snapshot is exported unchanged.
+that is already above 0 in the first snapshot is exported with its value at once.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from exporters.settings import Families
 
 
 class NewPart(NamedTuple):
-    """A new series that is still exported as 0: its start (s), and response counts by client."""
+    """A new series, still exported as 0: the time it appeared (s), and responses by client."""
 
     since: float
     answers: Counter[str]
@@ -71,7 +71,7 @@ class DefaultSet:
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
-        """Return the series that have ever been above 0. New series are exported as 0 at first."""
+        """Return the series that have ever been above 0. New counters start at 0."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
         own = [at for at, label in enumerate(metric.labels) if label not in metric.parts]
@@ -118,7 +118,7 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Return the series of paths whose hardware limit was ever below that in the spec sheet."""
+        """Return the series of paths whose hardware limit was ever below the spec sheet's limit."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]

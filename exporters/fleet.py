@@ -32,8 +32,8 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 class FleetPages:
     """The pages of all nodes. `expositions` contains an exposition per scenario. `awaited` returns
-    a text with the pending reads, which is empty when all agents are ready. Nodes in the racks in
-    `dark` drop connections, as nodes without power do."""
+    a text that names reads that have not run yet, or an empty text. Nodes in the racks in `dark`
+    drop connections, as nodes without power do."""
 
     def __init__(
         self,

@@ -33,8 +33,8 @@ JSON = "application/json; charset=utf-8"
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and their data. `awaited` returns a text with the pending reads,
-    which is empty when the agent is ready."""
+    """The handlers of all routes, and their data. `awaited` returns a text that names the reads
+    that have not run yet, or an empty text."""
 
     exposition: Exposition
     latest: Callable[[], Snapshot]
@@ -97,7 +97,7 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Respond with status 503 and the pending reads until every read has run once."""
+        """Respond with status 503 until every read has run once, and name those that have not."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
@@ -150,8 +150,8 @@ def target_application(
     read: Callable[[], list[dict[str, Any]]], access: AccessControl
 ) -> web.Application:
     """Return an application that serves targets for Prometheus' `http_sd` at `/targets`. Each
-    request calls `read` on a thread. If `read` raises BadInput, the response has status 503 and
-    contains the reason, and Prometheus keeps its previous targets."""
+    request calls `read` on a separate thread. If `read` raises BadInput, the response has status
+    503 and contains the reason, and Prometheus keeps its previous targets."""
     reading = asyncio.Lock()  # clients wait, so at most one command can hang
 
     async def answer(_: web.Request) -> web.Response:

@@ -60,7 +60,7 @@ def head(name: str, kind: str, words: str, *, openmetrics: bool = False) -> str:
 
 @lru_cache(maxsize=16_384)
 def start(name: str, labels: Labels, values: Labels) -> str:
-    """Return the text of an exposition line before the value."""
+    """Return the part of an exposition line that precedes the value."""
     pairs = sorted(zip(labels, values, strict=True))
     texts = [f'{key}="{encodable(value).translate(ESCAPES)}"' for key, value in pairs]
     return f"{name}{{{','.join(texts)}}} " if texts else f"{name} "
@@ -181,7 +181,7 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """Note counters above 0 in the first tick: they are exported unchanged, not first as 0."""
+        """In the first tick, record which series are above 0, so that they do not count as new."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 

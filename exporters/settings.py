@@ -41,8 +41,8 @@ Hosts = Annotated[
 
 
 class HttpConfig(Section, frozen=True):
-    """HTTP settings: `listen` is HOST:PORT. `web_config_file` is the path of a file with TLS
-    settings and passwords, or empty. `allowed_hosts` contains host names to accept on loopback."""
+    """HTTP settings: the address (HOST:PORT), the path of a file with TLS settings and passwords
+    (or empty), and host names that requests over loopback may use besides the usual names."""
 
     table = ""
     at_start = ("listen", "web_config_file")
@@ -70,7 +70,7 @@ class DcgmConfig(Section, frozen=True):
 
 
 class NvlinkConfig(Section, frozen=True):
-    """NVLink settings: whether to export the traffic and limits of each link besides totals."""
+    """NVLink settings: whether to export traffic and limits for each link, not only in total."""
 
     table = "nvlink"
 

@@ -81,7 +81,7 @@ class GpuStateTime:
         watts: float | None,
         longest: float = LONGEST,
     ) -> None:
-        """Add the time and energy since the last tick to states and causes, or as unobserved."""
+        """Count the time and energy since the last tick by state and cause, or as unobserved."""
         seconds = 0.0 if self.at is None else max(0.0, now - self.at)
         self.at = now
         parts = split.parts if split is not None and seconds <= longest else None

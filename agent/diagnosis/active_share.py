@@ -1,4 +1,4 @@
-"""Divides the active share of a GPU's second into its work, communication, and waits for a peer.
+"""Divides the active time of a GPU into its own work, communication, and waits for a peer.
 
 Utilization and graphics activity count a kernel that spins in a collective as work. Measurements on
 H100 and H200 GPUs show how to distinguish spinning from work: a spinning kernel keeps SM activity
@@ -77,7 +77,7 @@ class WorkLevel(NamedTuple):
 
 
 def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
-    """Return the work level from the windows with the least waiting: the second-highest SM
+    """Return the work level in the 100 ms windows with the least waiting: the second-highest SM
     activity, because the highest may be an outlier, and the mean DRAM activity of the windows with
     similar SM activity. Return None if there are fewer than two windows."""
     by_sm = sorted(seen, reverse=True)[1:]
@@ -111,8 +111,8 @@ class ActiveSecond:
 
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
-    """Shares of a second, which sum to the activity. `waits_for` is the GPU that causes most of the
-    waiting, and `late` is the time for which all ranks wait for kernel launches."""
+    """Time shares of an active GPU, which sum to its activity. `waits_for` is the GPU that causes
+    most of the waiting, and `late` is the time for which all ranks wait for kernel launches."""
 
     busy: float
     communicating: float
@@ -127,7 +127,7 @@ class ActiveShares:
 
 
 def not_computing(second: ActiveSecond) -> float:
-    """Return the share of the second in which the GPU is active but does no work of its own.
+    """Return the share of time in which the GPU is active but does no work of its own.
 
     If the GPU only spins, the share is its whole activity. If the power samples have two levels,
     the share is the time at the lower level. With GPM, and while NVLink carries data, a share is
@@ -149,8 +149,8 @@ def not_computing(second: ActiveSecond) -> float:
 
 
 def at_lower_power(second: ActiveSecond) -> float:
-    """Return the active share of the second at the lower of two power levels, but at most the share
-    in which kernels can spin according to SM activity."""
+    """Return the share of time in which the GPU is active at the lower of two power levels, but at
+    most the share in which kernels can spin according to SM activity."""
     if second.power is None or not second.power.distinct:
         return 0.0
     lower = min(second.activity, max(0.0, second.power.lower_share - (1.0 - second.activity)))
@@ -158,8 +158,8 @@ def at_lower_power(second: ActiveSecond) -> float:
 
 
 def _besides_work(second: ActiveSecond, full: float) -> float:
-    """Return the maximum share of the second that transfers can take, based on SM activity. `full`
-    is the ratio of SM activity to overall activity during work."""
+    """Return the maximum share of time that transfers can take, based on SM activity. `full` is the
+    ratio of SM activity to overall activity during work."""
     if second.sm is None or not second.activity or full <= TRANSFERRING_SM:
         return 0.0
     share = (full - second.sm / second.activity) / (full - TRANSFERRING_SM)
@@ -173,8 +173,8 @@ def _working_sm(second: ActiveSecond) -> float:
 
 
 def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
-    """Return the maximum share of the second in which kernels can spin, based on SM activity.
-    `full` is the ratio of SM activity to overall activity during work."""
+    """Return the maximum share of time in which kernels can spin, based on SM activity. `full` is
+    the ratio of SM activity to overall activity during work."""
     return max(0.0, full * second.activity - sm) / (full - MOST_SPINNING_SM)
 
 
@@ -194,7 +194,7 @@ def only_spins(second: ActiveSecond) -> bool:
 
 
 def communicating(second: ActiveSecond, idle_work: float) -> float:
-    """Return the share of the second, at most `idle_work`, that NVLink transfers take."""
+    """Return the share of time that NVLink transfers take. It is at most `idle_work`."""
     payload = second.payload or 0.0
     if payload < NOTHING * max(idle_work, LEAST_WAIT) or not idle_work:
         return 0.0
@@ -222,7 +222,7 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
 
 
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the share of the second for which a GPU waits for a lockstep peer that never waits.
+    """Return the share of time for which a GPU waits for a lockstep peer that never waits.
 
     A GPU's work is proportional to its DRAM activity (or tensor activity). The peer's work per
     active second shows for how long this GPU works. The rest of its active time is waiting.
@@ -246,8 +246,8 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the share of the second that the GPU's work would take at the peer's rate, based on
-    DRAM activity or, if that is too low, tensor activity."""
+    """Return the share of time that the GPU's work would take at the peer's rate, based on DRAM
+    activity or, if that is too low, tensor activity."""
     if not peer.activity:
         return second.activity
     pairs = ((second.dram, peer.dram, NOTHING), (second.tensor, peer.tensor, NOTHING))
@@ -316,13 +316,13 @@ def _by_level(
 
 
 def _besides(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the maximum share of the second in which an active GPU neither works nor waits."""
+    """Return the maximum share of time in which an active GPU neither works nor waits."""
     besides = _besides_work(second, _full(second, level))
     return max(0.0, besides - _beneath(second, level))
 
 
 def _small_messages(second: ActiveSecond) -> float:
-    """Return the share of the second for small NVLink messages, which never overlap with work."""
+    """Return the share of time for small NVLink messages, which never overlap with work."""
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:
         return 0.0
@@ -340,8 +340,8 @@ def _full(second: ActiveSecond, level: WorkLevel) -> float:
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the share of the second in which the GPU is active without DRAM activity. SM activity
-    sets an upper limit, because a phase of a job may use less DRAM bandwidth without waiting."""
+    """Return the share of time in which the GPU is active without DRAM activity. SM activity sets
+    an upper limit, because a phase of a job may use less DRAM bandwidth without waiting."""
     waits = max(0.0, second.activity - (second.dram or 0.0) / level.dram)
     if second.sm is None or level.sm <= MOST_SPINNING_SM:
         return waits

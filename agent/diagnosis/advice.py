@@ -30,24 +30,24 @@ ALERTS: dict[State, tuple[str, Severity]] = {
 
 
 def of_each(summary: str) -> str:
-    """Return a summary for several GPUs, in which `by its` becomes `each by its`."""
+    """Return the summary of a state for several GPUs: `by its` becomes `each by its`."""
     return summary.replace(" by its ", ", each by its ")
 
 
 def hang_advice(pid: str = "") -> str:
-    """Return the advice to examine a process of a hung job before the process ends."""
+    """Return a text that advises to run `py-spy` on a process of a hung job before it ends."""
     one = f"Run `py-spy dump --pid {pid}`"
     each = "`nvidia-smi` lists the processes on these GPUs: run `py-spy dump --pid PID` on each"
     return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each, pid=pid or "PID")
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
-    """Return the advice to examine the GPU (`who`) that other GPUs wait for."""
+    """Return a text that advises to examine the GPU (`who`) that other GPUs wait for."""
     return str(_TABLE["text"]["balance"]).format(who=who)
 
 
 def severity(pair: Pair) -> Severity | None:
-    """Return the severity of a state for all outputs, or None for a healthy state."""
+    """Return the severity of a state, which all outputs show, or None if it is healthy."""
     if pair == (State.STARVED, Cause.UNKNOWN):
         return Severity.INFO  # a notebook, or a server without requests, also waits
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
@@ -71,7 +71,7 @@ BY_FACT: dict[FactKind, str] = {
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the name of the first step for the facts found, or None for a healthy state."""
+    """Return the name of the first step for a state and its facts, or None if it is healthy."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]

@@ -1,6 +1,6 @@
-"""Confidence of a verdict: the share of similar verdicts that were correct in trials.
+"""Confidence of a verdict: the share of similar verdicts that were correct on test loads.
 
-`confidence.toml` contains the numbers of trials, grouped by the available signals, by whether the
+`confidence.toml` contains the numbers of verdicts, grouped by the available signals, by whether the
 job has several GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...`
 generates the file from recordings of loads with known shares. A verdict is correct if the known
 share of its state and cause is within ten percentage points of the measured share.
@@ -22,7 +22,7 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Results of the trials of similar verdicts: `right` of the `of` verdicts were correct. The
+    """Results of similar verdicts on test loads: `right` of the `of` verdicts were correct. The
     agent counted `counted` seconds for the state, the GPU was in the state for `true` seconds, and
     `both` is the overlap in seconds."""
 
@@ -39,13 +39,13 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the GPU was in another state for most of the `counted` seconds."""
+        """Whether the GPU was in a different state for most of the `counted` seconds."""
         return self.of > 0 and 2 * self.both < self.counted
 
 
 @cache
 def trials() -> dict[Likeness, Trials]:
-    """Return the trials in `confidence.toml`."""
+    """Return the results in `confidence.toml`, by the properties of the verdicts."""
     return {
         Likeness(
             SignalQuality(row.pop("signals")),
@@ -57,5 +57,5 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def similar(likeness: Likeness) -> Trials:
-    """Return the trials of similar verdicts. If there were none, their confidence is 0.5."""
+    """Return the results of similar verdicts. If there were none, the confidence is 0.5."""
     return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

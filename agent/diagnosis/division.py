@@ -1,4 +1,4 @@
-"""Divides a GPU's second into shares by state and cause."""
+"""Divides the time of a GPU into shares by state and cause."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Division of a second: shares that sum to 1, and the facts that support each share.
+    """Time shares by state and cause, which sum to 1, and the facts that support each share.
     `waits_for` is the peer that the GPU waits for."""
 
     parts: dict[Pair, float]
@@ -50,7 +50,7 @@ class TimeSplit:
 
 
 def divide_second(e: Evidence) -> TimeSplit:
-    """Return the division of a GPU's second. The activity of the GPU must be known."""
+    """Divide the time of a GPU by state and cause. The activity of the GPU must be known."""
     found = without_process(e)
     if found is None and (stands := hung(e)) is not None:  # false: waits for a rank on another host
         pair = HUNG if stands[0] else PEER
@@ -59,8 +59,8 @@ def divide_second(e: Evidence) -> TimeSplit:
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
-    """Divide the second of a GPU without a process. Activity without a visible process (graphics,
-    or a process in another PID namespace) counts as busy time."""
+    """Divide the time of a GPU without a process. Activity without a visible process (graphics, or
+    a process in another PID namespace) counts as busy time."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
@@ -143,7 +143,7 @@ def _pair(cause: Cause) -> Pair:
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:
-    """Divide the inactive share of this tick in the proportions of the last few seconds."""
+    """Divide the inactive time of this tick in the same proportions as the last few seconds."""
     shares = divide_inactive(e) if inactive > 0 else {}
     whole = sum(share.seconds for share in shares.values())
     if not whole:

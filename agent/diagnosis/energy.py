@@ -76,7 +76,7 @@ class EnergyByState:
         self.counted, self._read_at = value, at
 
     def enter(self, parts: Parts | None, seconds: float, watts: float | None) -> None:
-        """Add a tick of `seconds` seconds. `parts` is None if the state is unknown."""
+        """Add a tick of `seconds` seconds. `parts` are time shares by state, or None if unknown."""
         self._watts = watts or self._watts
         for pair, part in ({None: 1.0} if parts is None else parts).items():
             if part * seconds > 0:

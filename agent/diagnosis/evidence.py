@@ -197,7 +197,7 @@ class Evidence:
         return now / limit if now is not None and limit else None
 
     def path_usage(self, path: str) -> list[PathUse]:
-        """Return the GPU's usage of this kind of data path by direction, highest usage first."""
+        """Return how much this GPU uses a kind of data path, with the busier direction first."""
         return self.context.path_usage(path, self.gpu)
 
     def fullest(self, path: str) -> PathUse | None:

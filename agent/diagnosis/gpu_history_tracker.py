@@ -71,8 +71,8 @@ class Bursts:
             self._uneven = True
 
     def seen(self, now: float) -> bool:
-        """Return whether the GPU's work came in bursts, and whether it worked in the last hour. A
-        process that has been idle for longer may be abandoned."""
+        """Return whether the GPU worked in the last hour, and its work came in bursts. A process
+        that has been idle for longer may be abandoned."""
         return self._uneven and now - self._worked <= HOUR
 
 
@@ -146,7 +146,7 @@ class GpuHistoryTracker:
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
-        """Update the start of a wait. A wait begins at the first reading that shows it."""
+        """Update the time at which the GPU began to wait: the first reading that shows this."""
         self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):
@@ -172,7 +172,7 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
-        """Store the SM clock at the current power if the GPU works and is not throttled."""
+        """If the GPU is under load and not throttled, store the highest SM clock at this power."""
         clock, power = e.sm_clock, e.power
         if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return
@@ -197,7 +197,7 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether the GPU only spins, from the latest readings: a mean includes earlier work."""
+    """Return whether the GPU only spins in its latest readings. Means include earlier work."""
     if not e.activity:
         return False
     newest = e.context.samples.value

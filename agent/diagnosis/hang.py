@@ -30,7 +30,7 @@ def activity_of(e: Evidence) -> RankActivity:
 def _moved(e: Evidence) -> float:
     """Return the bytes per second that the GPU's processes read and write. If the agent has no
     permission to trace the processes, return the bytes per second that their cgroup reads. Its
-    writes are ignored, as they may be of older pages. A rate below MESSAGES counts as log lines."""
+    writes are ignored, because they may be late writes of old data."""
     moved = e.host.rate(workload.PROCESS_BYTES)
     return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 

@@ -56,7 +56,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """Return or add an owner's row. Above MOST_OWNERS rows, use the row without an owner."""
+        """Return an owner's row, or add one. Beyond MOST_OWNERS rows, owners share one row."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER

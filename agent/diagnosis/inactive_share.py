@@ -1,4 +1,4 @@
-"""Divides the inactive share of a GPU's second, based on the threads of its processes.
+"""Divides the inactive time of a GPU by cause, based on the threads of its processes.
 
 While its GPU is active, a launching thread runs as much as it can, and a dispatching thread sleeps.
 Therefore the GPU is delayed (`host_thread`) while a launching thread runs for longer than the GPU
@@ -37,7 +37,7 @@ recorded GPUs would be diagnosed correctly, both with and without GPM."""
 
 
 class Share(NamedTuple):
-    """Part of a second in which the GPU was inactive for one cause, and the evidence."""
+    """Share of time in which the GPU was inactive for one cause, and the evidence."""
 
     seconds: float
     facts: Found
@@ -47,7 +47,7 @@ Shares = dict[Cause, Share]
 
 
 def divide_inactive(e: Evidence) -> Shares:
-    """Return the inactive share of the last 6 s (SPAN), divided by cause."""
+    """Return the share of inactive time in the last 6 s (SPAN) for each cause."""
     activity, ran = e.second.activity, e.host.launching
     inactive = 1.0 - activity
     if ran is None:
@@ -139,8 +139,8 @@ def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
 
 
 def _polls(e: Evidence) -> bool:
-    """Return whether the launching thread may only be polling for requests: the GPU does almost
-    nothing and receives no data, and no worker or child process runs."""
+    """Return whether the launching thread seems only to poll for requests: the GPU does almost
+    nothing and receives little data, and no other threads or child processes use much CPU time."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE and _working(e) < MOSTLY
     return quiet and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
@@ -282,7 +282,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts about time of unknown cause, such as idle time before `held_after`."""
+    """Return the facts about time of unknown cause, such as idle time up to `held_after`."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)

@@ -117,7 +117,7 @@ class JobWatch:
         return out.reading(KEY)
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """For shared GPUs, add each job's share, seconds, and joules. Sum jobs without a name."""
+        """For shared GPUs, add the share, seconds, and joules of each job or all unnamed jobs."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)

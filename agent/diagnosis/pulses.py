@@ -120,7 +120,7 @@ def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
 
 @dataclass(slots=True)
 class GpuPulses:
-    """Passes the samples of each GPU to its pulse."""
+    """Detects the pulse of each GPU in its power samples."""
 
     inventory: Callable[[], GpuInventory]
     speed: float = 1.0  # clock speed

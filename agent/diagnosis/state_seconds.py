@@ -23,7 +23,7 @@ HUNG: Pair = (State.HUNG, Cause.NONE)
 
 
 class Lead(NamedTuple):
-    """A pair that was the leader from `since` to `until`, except for `gaps` seconds."""
+    """A state and cause shown from `since` to `until`, except for `gaps` seconds."""
 
     pair: Pair
     since: float
@@ -33,7 +33,7 @@ class Lead(NamedTuple):
 
 @dataclass(slots=True)
 class SecondsByState:
-    """Observed seconds by state and cause, and the current leader."""
+    """Observed seconds by state and cause, and the leader: the state and cause shown now."""
 
     seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
     unobserved: float = 0.0
@@ -75,7 +75,7 @@ class SecondsByState:
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Clear the leader at time `now` (s). If its pair leads again soon, the lead continues."""
+        """Clear the leader at time `now` (s). If it leads again soon, its start time is kept."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None
@@ -86,7 +86,7 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Make a pair the leader. If the pair led shortly before, its lead continues."""
+        """Make a pair the leader. If it led shortly before, its earlier start time is kept."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:

@@ -81,7 +81,7 @@ class JobGroups:
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
-        """Return the jobs in this tick. If /proc shows several jobs, merge those in lockstep."""
+        """Return the jobs in this tick. Merge jobs whose GPUs run in lockstep."""
         members = self._members(samples)
         found = groups(members)
         if len(found) < 2:

@@ -2,9 +2,9 @@
 windows. An alerting rule contains the same text. The agent parses each condition once.
 
 The agent monitors a single machine, so its series have no target labels (`instance` and `job`), and
-a join on target labels alone matches all series. `increase` and `changes` are sums from
-`windows.py`. `last_over_time` and `max_over_time` are 1 for a series that was above 0 within the
-window. In a comparison, the number must be on the right.
+a join on target labels alone matches all series. `windows.py` computes `increase` and `changes`.
+`last_over_time` and `max_over_time` return 1 for a series that was above 0 within the window. In a
+comparison, the number must be on the right.
 """
 
 import math
@@ -32,8 +32,8 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A parsed expression. `apply` returns its rows for the rows of its parts or, if it selects
-    series, for the values of the series in `ask`."""
+    """A parsed expression. `apply` computes its rows (label values and a value) from the rows of
+    its operands (`parts`) or, for a selector, from the series in `ask`."""
 
     apply: Callable[..., Vector]
     parts: "tuple[Condition, ...]" = ()
@@ -46,7 +46,7 @@ class Condition:
         return frozenset([self.ask] if self.ask else []).union(*(p.asks for p in self.parts))
 
     def rows(self, samples: FaultSamples) -> Vector:
-        """Return the rows. They are computed again only if the inputs have changed."""
+        """Return the result. It is computed again only if its inputs have changed."""
         if (rows := samples.rows.get(self)) is None:
             inputs = [samples.read(self.ask)] if self.ask else [p.rows(samples) for p in self.parts]
             rows = samples.derived.of(self, inputs, lambda: self.apply(*inputs))

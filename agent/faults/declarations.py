@@ -107,7 +107,7 @@ Rules = Mapping[tuple[str, str], Sequence[T]]
 
 
 def _filled(group: Group, records: Rules[Recording], faults: Rules[Fault]) -> Group:
-    """Return a group with its rules."""
+    """Return a rule group, filled with the rules in its files."""
     own = [(group.name, file) for file in group.files]
     return replace(
         group,
@@ -156,7 +156,7 @@ def _list(name: str, known: Mapping[str, Any]) -> Iterator[Any]:
 
 
 class _Names(NamedTuple):
-    """The names that a table may use, and the factor by which durations are multiplied."""
+    """The names that a declaration may use, and the factor by which durations are multiplied."""
 
     known: Mapping[str, Any]
     scale: float

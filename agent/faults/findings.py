@@ -21,7 +21,7 @@ def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """Checks a machine for faults repeatedly, and keeps the sums over windows."""
+    """Checks a machine for faults repeatedly, and keeps sums over time between checks."""
 
     samples: FaultSamples = field(default_factory=FaultSamples)
     _thresholds: AlertThresholds | None = None
@@ -57,6 +57,6 @@ def action(finding: Finding) -> str:
 
 
 def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Return the text, with the given GPUs in its commands."""
+    """Insert the given GPUs into the commands of a text."""
     listed = ",".join(map(str, gpus))
     return text.replace("-i GPU", f"-i {listed}") if listed else text

@@ -1,4 +1,4 @@
-"""GPU faults that conditions cannot express: failing calls, missing values, throttling, waits."""
+"""GPU faults that PromQL cannot express: failing calls, missing values, throttling, waits."""
 
 import re
 from collections.abc import Iterator
@@ -84,8 +84,8 @@ def reasons(finding: Finding) -> str:
 
 
 def cure(finding: Finding) -> str:
-    """Return the first step against thermal or power throttling, depending on the reasons in the
-    finding. If the reasons include both kinds, or neither, return both steps."""
+    """Return the first step against thermal or power throttling, depending on the throttle reasons
+    in the finding. If they include both kinds, or neither, return both steps."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)

@@ -1,4 +1,4 @@
-"""Faults of links that conditions cannot express: NVLink, NVSwitch, PCIe generations, and slots."""
+"""Faults of links that PromQL cannot express: NVLink, NVSwitch, PCIe generations, and slots."""
 
 from collections.abc import Iterator
 
@@ -91,7 +91,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield GPUs with NVLinks whose remote end is of another kind than in the system spec sheet."""
+    """Yield GPUs with NVLinks whose remote end is not of the kind in the system spec sheet."""
     for wrong in machine.wiring:
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
@@ -99,7 +99,7 @@ def stray(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
-    """If GPU pairs have an unexpected number of NVLinks, yield one instance with all pairs."""
+    """Yield one fault that lists all GPU pairs with an unexpected number of NVLinks, if any."""
     wrong_pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
         for wrong in machine.wiring

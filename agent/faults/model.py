@@ -34,7 +34,7 @@ def alert_names() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Look:
-    """Input for one check of all faults."""
+    """The data that a check for faults uses."""
 
     windows: FaultSamples
     snapshot: Snapshot
@@ -101,8 +101,8 @@ class FaultTable(
 
 
 class Listed(FaultTable, frozen=True, kw_only=True):
-    """Further names for the sentence of a finding: the label `label` of each series of `metric`
-    with the value `value` on the same GPU."""
+    """Names to list in the sentence of a finding: the values of the label `label` in those series
+    of `metric` on the same GPU whose value is `value`."""
 
     metric: str
     label: str
@@ -182,7 +182,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
     def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
-        """Return labels and values from the result of the condition, by GPU index and labels."""
+        """Return the result of the condition: labels and values, by GPU index and labels."""
         condition: Condition = self.condition
         rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
         return sorted(

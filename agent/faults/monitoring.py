@@ -1,4 +1,4 @@
-"""Monitoring faults that conditions cannot express, and the reasons for absent values."""
+"""Monitoring faults that PromQL cannot express, and the reasons for absent values."""
 
 import os
 from collections import Counter
@@ -53,7 +53,7 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the time until the certificate expires, if soon, or since it expired."""
+    """If the TLS certificate expires soon or has expired, yield the time until or since then."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall

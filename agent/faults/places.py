@@ -1,4 +1,4 @@
-"""The place of an alert, such as a GPU or node: its text in the summary, and its dashboard."""
+"""The place of an alert, such as a GPU or node, with its text in summaries and its dashboard."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

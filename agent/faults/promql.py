@@ -1,4 +1,4 @@
-"""PromQL helpers for durations, for ranges of a faster clock, and for missed scrapes."""
+"""PromQL helpers for durations, for test stacks with faster clocks, and for missed scrapes."""
 
 import re
 from typing import NamedTuple

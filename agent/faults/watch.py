@@ -96,7 +96,7 @@ class FaultEvent:
 
 @dataclass(slots=True)
 class _Standing:
-    """A current fault or state: the times of its start, last occurrence, and last change."""
+    """Times at which a current fault or state began, was last present, and last changed."""
 
     event: FaultEvent
     began: float
@@ -141,7 +141,7 @@ class FaultWatch:
         self.events = tuple(self._events(at))
 
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
-        """Update the current faults and states, and move those that have ended to the past."""
+        """Update the current faults and states, and record those that have ended as events."""
         at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
         unseen = {  # UUIDs of the GPUs not seen in this pass; empty string for all GPUs
             one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""

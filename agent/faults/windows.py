@@ -19,7 +19,7 @@ from agent.series import Derived, SampleStore
 
 
 class Counted(Enum):
-    """The kind of sum over a window."""
+    """The quantity that a sum over a time window adds up."""
 
     GROWTH = "increase"  # of a series, starting with its second value
     CHANGES = "changes of its value"
@@ -27,7 +27,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """The sum over a window (s) that a condition needs, or the latest values if the window is 0."""
+    """Input of a condition: sums over a window (s), or latest values if the window is 0."""
 
     metric: Metric
     window: float
@@ -118,7 +118,7 @@ class FaultSamples:
     rows: dict[object, Any] = field(default_factory=dict)  # of conditions in this check
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Begin to sum the metrics in `asks`."""
+        """Begin to sum the metrics that conditions need (`asks`)."""
         for metric, window, counted in (ask for ask in asks if ask.window):
             width = width_for(window)
             key = metric.name, counted, width
@@ -128,7 +128,7 @@ class FaultSamples:
                 self._windows[key] = _Window(metric, counted, width, size)
 
     def take_whole(self, now: float, readings: Mapping[ReadKey, Reading]) -> None:
-        """Store readings that the store lacks, and add them to the sums."""
+        """Store new readings, and add them to the sums."""
         if self.store.now != now:
             self.store.take(now, (), self._taken - readings.keys())
         self.store.include(readings.values())

@@ -1,4 +1,4 @@
-"""XID errors: the values in their alerting rules, and the errors found in a check."""
+"""XID errors: the placeholder values for their alerting rules, and recent errors."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -36,7 +36,7 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield rule values for each severity and action, and for codes not in the catalogue."""
+    """Yield the values for one alerting rule per severity and action, and one for other codes."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
@@ -45,7 +45,7 @@ def rules() -> Iterator[dict[str, str]]:
 
 
 def of_units() -> Iterator[dict[str, str]]:
-    """Yield rule values for each action that a fault in an NVLink 5 unit may require."""
+    """Yield the values for one alerting rule per action that NVLink 5 errors may require."""
     for action, do in first_steps("first_step_by_unit").items():
         what = first_steps("happened_by_unit")[action]
         yield {**_row(_of_action(action), action), "happened": what, "do": do}

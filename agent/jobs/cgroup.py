@@ -60,8 +60,8 @@ def received(files: FileTree, pid: int) -> float | None:
 
 def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
     """Return the bytes read and written. The kernel provides a line such as `8:0 rbytes=1 wbytes=2`
-    for each device. Arrays and mapped devices count the bytes of their disks again, so the bytes of
-    each kind of device (md, dm, and others) are summed, and the largest sum is returned."""
+    for each device. Bytes on an array (md) or mapped device (dm) also appear at the disks below it,
+    so the result is the largest of three sums: over md, dm, and other devices."""
     levels: dict[str, list[tuple[float, float]]] = {}
     kinds = map(str.split, text_or_nothing(files, "/proc/devices").splitlines())
     virtual = ["9", *(words[0] for words in kinds if "device-mapper" in words)]  # 9: md

@@ -114,7 +114,7 @@ class LockSteps:
 
     def take(self, now: Mapping[GpuKey, SentBytes]) -> Iterator[frozenset[GpuKey]]:
         """Yield pairs of GPUs that ran in lockstep for two minutes. `now` contains all GPUs in use.
-        The last result for a pair that sends no data stays valid, as a hung job is still a job."""
+        If a pair sends no data, its last result stays valid, because its job may hang."""
         same = {gpu for gpu, one in self._last.items() if gpu in now and now[gpu].pids == one.pids}
         fresh = {gpu for gpu in same if now[gpu].at != self._last[gpu].at}
         self._last = dict(now)

@@ -1,10 +1,10 @@
 """The pulse of a GPU: the step time of its job, detected in power samples.
 
 The method is an autocorrelation of the latest 256 values: samples at intervals of 20 ms, and means
-of 2, 4, 8, and 16 samples. Therefore, a window contains at least two steps of 0.1 to 20 s. Windows
-overlap by half, and three of the last five must have the same period. Power alone does not show
-whether a period is a micro-batch of gradient accumulation, or several batches that loaders deliver
-at once; other code detects such loaders.
+of 2, 4, 8, and 16 samples. For steps of 0.1 to 20 s, a window of some scale thus contains at least
+two steps. Windows overlap by half, and three of the last five must have the same period. Power
+alone does not show whether a period is a micro-batch of gradient accumulation, or several batches
+that loaders deliver at once; other code detects such loaders.
 """
 
 import struct
@@ -130,7 +130,7 @@ class Pulse:
         self._begin()
 
     def _begin(self) -> None:
-        """Discard all samples, because samples before a gap are unrelated to later steps."""
+        """Discard all samples: earlier samples do not help to measure steps after a gap."""
         self._times, self._watts = array("d"), array("d")
         self._windows = {s: deque[Period | None](maxlen=REMEMBERED) for s in SCALES}
         self._arrived = 0
@@ -212,7 +212,7 @@ class Pulse:
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:
-    """Return the period that most windows agree on, or None if too few agree."""
+    """Return the period found in most windows, or None if too few have the same period."""
     best: list[Period] = []
     for one in windows:
         like = (other for other in windows if other.resolved == one.resolved)

@@ -75,7 +75,7 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """The account of a data path in one direction: bytes, utilization, and saturated seconds."""
+    """Totals of a data path in one direction: bytes, utilization, and saturated seconds."""
 
     at: float
     bytes: float
@@ -88,7 +88,7 @@ class PathAccount:
 
 @dataclass(slots=True)
 class PathAccounts:
-    """The accounts of all paths with a known limit. The limits are updated every 30 ticks."""
+    """The totals of all paths with a known limit. The limits are updated every 30 ticks."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)

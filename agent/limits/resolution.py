@@ -80,7 +80,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Data about this machine that determines its limits. GPUs are identified by index and UUID."""
+    """Data that determines the limits of data paths. GPUs are identified by index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -207,8 +207,8 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """Return the limit of every path with a known limit: the configured limit, or else the smaller
-    of the limits from the spec sheet and from the hardware."""
+    """Return all known limits, by path: the configured limit, or else the smaller of the limits
+    from the spec sheet and from the hardware."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

@@ -1,4 +1,4 @@
-"""Compares the detected NVLinks with the system's graph: GPU pairs and their numbers of links."""
+"""Compares the detected NVLinks with the spec sheet: GPU pairs and their numbers of links."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Weights = tuple[tuple[int, ...], ...]  # Links between nodes, as a symmetric mat
 
 
 class WrongPair(NamedTuple):
-    """A pair of GPUs (indexes) whose number of links differs from the graph of the system."""
+    """A pair of GPU indexes whose number of links differs from the graph in the spec sheet."""
 
     one: int
     other: int
@@ -45,7 +45,7 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     links = [(sum(one), sum(other)) for one, other in zip(found, expected, strict=True)]
 
     def place(taken: tuple[int, ...], cost: int) -> None:
-        """Assign the next node of `found` to each free node of `expected`, most similar first."""
+        """Try each free node of `expected` for the next node of `found`, most similar first."""
         nonlocal best, most
         node = len(taken)
         if node == size:
@@ -89,9 +89,9 @@ class StrayLinks(NamedTuple):
 
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
-    """Return the differences between the detected links and the graph of the system. Inactive links
-    and missing GPUs are other faults and are ignored. Links that do not report a remote end cannot
-    be checked."""
+    """Return the differences between the detected links and the spec sheet. Inactive links and
+    missing GPUs are ignored, because they are different faults. Links that do not report a remote
+    end cannot be checked."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):
         return []

@@ -47,7 +47,7 @@ class CounterFilter:
         return self._accept(raw, at)
 
     def doubt(self, raw: float) -> Absent:
-        """Return the reason why a raw value is in doubt."""
+        """Return the reason why a value is absent: it is in doubt until the next reading."""
         if self._value is None or raw < self._value:
             return FELL.without_traceback()
         return Absent(Reason.IMPLAUSIBLE, f"the counter leapt from {self._value:g} to {raw:g}")

@@ -58,7 +58,7 @@ WINDOW_SECONDS = 30.0  # Seconds per window; the longest visit is kept for two w
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """State of a GPU that some reads set, and that determines when other reads of the GPU run."""
+    """State of a GPU. Some reads set it, and it determines when other reads of the GPU run."""
 
     has_processes: bool = False  # a compute process is present, so costly reads are frequent
     lost_at: float | None = None  # when the GPU was lost, on the agent's clock
@@ -116,7 +116,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs whose NVML events can be awaited. Each `generation` requires a new subscription."""
+    """The GPUs to subscribe to for NVML events. A new `generation` requires a new subscription."""
 
     generation: int
     nvml: Nvml

@@ -39,7 +39,7 @@ FORGOTTEN = 600.0  # Seconds without a hang after which a GPU's pause is reset
 
 
 class Left(Exception):
-    """Raised at the end of a visit if another thread has taken over the other GPUs."""
+    """Raised after the reads of a GPU if another thread has taken over the other GPUs."""
 
     def __init__(self, gpu: "LeftGpu") -> None:
         super().__init__(gpu.index)
@@ -48,7 +48,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """The run of a GPU's due reads. It hangs if it takes longer than `patience` (wall-clock s)."""
+    """A run of the due reads of a GPU. After `patience` (wall-clock s), it counts as hanging."""
 
     index: int
     watch: Stopwatch
@@ -58,8 +58,8 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU whose reads run on its own thread; each run is an attempt. If the GPU does not respond,
-    `why` is the reason for absent values."""
+    """A GPU whose reads run on its own thread; each run is an attempt. While the GPU does not
+    respond, its values are absent with the reason `why`."""
 
     index: int
     pause: float
@@ -75,17 +75,17 @@ class LeftGpu:
 
     @property
     def hung(self) -> bool:
-        """Whether a visit took longer than PATIENCE, and not only longer than OVERTAKEN."""
+        """Whether the GPU hung for more than PATIENCE, not just for more than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
     @property
     def took(self) -> float:
-        """Wall-clock seconds that the current visit or attempt has taken so far."""
+        """Wall-clock seconds that the current run of reads has taken so far."""
         return self.watch.took if self.busy else 0.0
 
 
 class GpuThreads:
-    """The current visit of the shared thread, and the GPUs with their own threads, by index."""
+    """Tracks which GPU the shared thread is reading, and which GPUs have their own threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -98,7 +98,7 @@ class GpuThreads:
 
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
-        """Visit a GPU in a `with` block. Raise Left if another thread took over the other GPUs."""
+        """Watch the reads of a GPU in a `with` block. Raise Left if another thread took over."""
         visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
@@ -111,8 +111,8 @@ class GpuThreads:
                 raise Left(visit.left)
 
     def leave(self) -> float | None:
-        """If the current visit hangs, give the GPU its own thread and return 0: the caller starts
-        another thread. Otherwise return the seconds to the next check, or None to end checks."""
+        """If the reads of a GPU hang, leave this thread to the GPU and return 0, so that the caller
+        starts another. Otherwise return the seconds until the next check, or None to end checks."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:
@@ -136,8 +136,8 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """Return whether another thread could not read any GPU: all other GPUs hang, or the last
-        MOST_IN_VAIN visits hung, because all threads wait for the driver's lock."""
+        """Return whether another thread would be useless: all other GPUs hang, or the last
+        MOST_IN_VAIN GPUs hung one after another, because all threads wait for the driver's lock."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
@@ -150,8 +150,8 @@ class GpuThreads:
         return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """Record the end of an attempt, or of the visit before the first attempt, on the GPU's
-        thread. If the GPU is lost (not `answered`), it is retried as rarely as other lost GPUs."""
+        """Record, on the GPU's own thread, the end of a run of the reads of this GPU. If the GPU is
+        lost (not `answered`), it is retried as rarely as other lost GPUs."""
         with self._lock:
             now, self.in_vain = self._clock.monotonic(), 0  # the lock of the driver is available
             took, left.busy, left.due = left.took, False, now
@@ -185,7 +185,7 @@ class GpuThreads:
                     self._does_not_answer(left)
 
     def start_attempts(self) -> None:
-        """Start the next attempt for each GPU with its own thread whose pause has ended. Read GPUs
+        """Try again to read each GPU that has its own thread and whose pause has ended. Read GPUs
         that respond promptly one after another."""
         until = time.perf_counter() + OVERTAKEN
         for left in self.left.values():

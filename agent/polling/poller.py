@@ -41,7 +41,7 @@ LEAST_STEP = 1.0
 
 
 class ClockSteps:
-    """Detects steps of the wall clock. `check` must be called on every tick."""
+    """Detects jumps of the wall clock. `check` must be called on every tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ SHARED = 1.5  # Wall-clock seconds for which ticks share CPU times, to reduce re
 
 
 class ProcessorWaits:
-    """Time for which the agent's threads wait for a CPU: a total, and an exponential mean."""
+    """Measures how long the agent's threads wait for a CPU: in total, and as a moving average."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -151,7 +151,7 @@ class Poller:
             await self.clock.sleep(due - now)
 
     async def tick(self) -> None:
-        """Start all idle workers, wait for a while, and publish the readings."""
+        """Start all idle workers, wait for them for up to 0.8 s, and publish the readings."""
         self.processor_waits.check()  # first, as all turns start with these CPU times
         self.complete = not self.waiting_for()
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
@@ -259,7 +259,7 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Stop waiting for workers that hang. They continue, and return readings later."""
+    """Stop waiting for workers that hang. They continue, and a later tick gets their readings."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)

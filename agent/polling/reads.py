@@ -44,7 +44,7 @@ OFF = "off"  # Name of the part of a disabled source, which is neither up nor do
 
 @dataclass(slots=True)
 class ReadOutput:
-    """Collects the samples of a read. Every sample begins with `labels` (often GPU and UUID)."""
+    """Collects a read's samples. Their first labels are `labels`, often a GPU index and UUID."""
 
     at: float
     labels: tuple[str, ...] = ()
@@ -110,8 +110,8 @@ class Read:
     _gone: frozenset[str] = frozenset()  # metrics without values in the last run
 
     def ceased(self, reading: Reading) -> bool:
-        """Return whether a metric that had values was refused or impossible in this run and in the
-        previous run. A faulty GPU may refuse calls instead of reporting an error."""
+        """Return whether a metric that once had values was refused by the driver, or impossible, in
+        the last two runs. A faulty GPU may refuse calls instead of reporting an error."""
         if not self._had:
             self._had = frozenset(sample.metric.name for sample in reading.samples)
         odd = {absence.metric.name for absence in reading.absences if absence.reason in CEASED}
@@ -122,7 +122,7 @@ class Read:
 
 
 def is_due(read: Read, now: float) -> bool:
-    """Return whether a read is due. If its interval has become shorter, the new interval counts."""
+    """Return whether a read is due. If its interval became shorter, the new interval applies."""
     return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
@@ -134,10 +134,10 @@ Question = tuple[Any, ...] | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
-    """A GPU value: its metric, labels after those of the GPU, and the NVML query (`question`): the
-    name of a call such as `PowerUsage` and its arguments, a field ID and its scope, or a function
-    of the device. `part` selects a value in the structure that the call returns. The NVML value,
-    multiplied by `times` and divided by `per`, is in the unit of the metric."""
+    """A GPU value: its metric, labels besides those of the GPU, and the NVML query (`question`):
+    the name of a call such as `PowerUsage` and its arguments, a field ID and its scope, or a
+    function of the device. `part` selects a value in the structure that the call returns. The NVML
+    value, multiplied by `times` and divided by `per`, is in the unit of the metric."""
 
     metric: Metric
     question: Question
@@ -247,7 +247,7 @@ def is_pending(read: Read, reading: Reading) -> bool:
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set the next due time of a read. Each device keeps its own offset in the interval.
+    """Set the next due time of a read. Each device has its own offset in the interval.
 
     Offsets are relative to time 0 of the clock. If they were relative to the last run, all devices
     would be read at the same time after a slow run.

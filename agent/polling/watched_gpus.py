@@ -202,7 +202,7 @@ class WatchedGpus:
         return True
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
-        """Add a GPU that responds for the first time, responds again, or supports other queries."""
+        """Add a GPU that is new, responds again, or supports different queries than before."""
         self.unanswered.pop(gpu.index, None)
         if self._unchanged(gpu):
             return
@@ -223,7 +223,7 @@ class WatchedGpus:
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
         """For each read of a GPU that does not respond, emit an absent reading if the last reading
-        expires before the next tick. A read that becomes due runs when the GPU responds."""
+        expires before the next tick. Due reads run as soon as the GPU responds."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
             return
@@ -300,7 +300,7 @@ class WatchedGpus:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 
     def _set_order(self) -> None:
-        """Sort the reads: reads of every tick run before less frequent, expensive reads."""
+        """Sort the reads. Reads that run in every tick precede less frequent, expensive reads."""
         for gpu in self._gpus.values():
             gpu.answers = self._answers.setdefault(gpu.uuid, gpu.answers)
         pairs = [(gpu, read) for gpu in self.answering() for read in gpu.reads]

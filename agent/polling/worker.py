@@ -92,7 +92,7 @@ class Worker:
         self._start()
 
     def has_work(self) -> bool:
-        """Return whether a turn is in progress or any read is due."""
+        """Return whether `work` is in progress or any read is due."""
         return self.busy or self.due()
 
     def start_turn(self) -> asyncio.Future[None]:
@@ -119,7 +119,7 @@ class Worker:
 
     @property
     def stalled_for(self) -> float:
-        """Wall-clock seconds that the current turn has taken so far, excluding waits for a CPU."""
+        """Wall-clock seconds for which `work` has been running, excluding waits for a CPU."""
         turn = self._turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
 

@@ -71,7 +71,7 @@ class StatusBoard:
         self.history = History(self.source.diagnosis.inventory, self.source.samples)
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Record a tick."""
+        """Add a tick to the history."""
         self.snapshot, self._status, self._json = snapshot, None, b""
         self.history.take(snapshot)
         self._ends.take(self.source.samples, self.source.system())
@@ -167,8 +167,8 @@ class StatusBoard:
 
 
 def _places(source: StatusSource, jobs: WatchedJobs) -> Mapping[str, tuple[str, Sequence[int]]]:
-    """Return the names and GPU indices for kinds of faults whose metrics do not contain them: GPUs
-    that the driver counts but the agent has never seen, and jobs that have become slower."""
+    """Return names and GPU indices by kind of fault, for the two kinds whose metrics lack them:
+    GPUs that the driver counts but the agent has never seen, and jobs that have become slower."""
     missing = source.inventory.missing
     slow = (title(job.receipt) for job in jobs.running if job.slower)
     return {
@@ -196,8 +196,8 @@ def _running(jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]) -> I
 
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
-    """Return the group with the IDs of its GPUs' findings. If a finding is critical, the level of
-    the group is not `good`. The first step is omitted if `said` contains it."""
+    """Return the group with the IDs of the findings about its GPUs. If one of them is critical, the
+    level of the group is not `good`. Omit a first step that the headline already shows (`said`)."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(
@@ -211,7 +211,7 @@ def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingS
 def _once(
     findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
 ) -> tuple[FindingStatus, ...]:
-    """Return the findings. Omit a first step that a headline clause or another finding shows."""
+    """Return the findings. Omit first steps already shown in the headline or an earlier finding."""
     shown = {name for clause in clauses for name in clause.findings}
     said = {clause.do for clause in clauses}
     found = []
@@ -223,8 +223,8 @@ def _once(
 
 
 def _divided(gpus: Sequence[Judged]) -> str | None:
-    """Return the shares of GPU time in descending order, for example `busy 65 %, starved by disk 30
-    %`, or None if almost all of the time is spent in a single state."""
+    """Return the states of all GPUs and their time shares as text, largest share first, for example
+    `busy 65 %, starved by disk 30 %`, or None if a single state takes almost all of the time."""
     sums: dict[Pair, float] = {}
     for verdict in (gpu.verdict for gpu in gpus if gpu.verdict):
         for pair, part in verdict.shares.items():

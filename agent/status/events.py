@@ -37,8 +37,8 @@ def event_statuses(
 def with_jobs(
     events: Sequence[EventStatus], jobs: WatchedJobs, *, silent: bool
 ) -> tuple[EventStatus, ...]:
-    """Return the 200 latest events, with those of jobs, most recent first. If the driver does not
-    respond (`silent`), the state of running jobs is unknown."""
+    """Return the 200 latest events, including those of jobs, most recent first. If the driver does
+    not respond (`silent`), the level of running jobs is unknown."""
     receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
     shown = [*events, *(job_event(receipt, silent=silent) for receipt in receipts)]
     newest = sorted(shown, key=lambda one: one.since.timestamp() if one.since else 0.0)
@@ -74,8 +74,8 @@ def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventS
 
 
 def job_event(receipt: Receipt, *, silent: bool) -> EventStatus:
-    """Return an event for the start of a running job, or for the run time of an ended job. Its
-    level is the level of the job's lost time."""
+    """Return an event for a running job, or for an ended job with its run time. The level of an
+    ended job depends on its lost time."""
     text = f"{title(receipt)} on {gpus_named(gpu.index for gpu in receipt.gpus)}"
     over = receipt.ended is not None
     return EventStatus(

@@ -55,8 +55,8 @@ def finding_statuses(
 def near_ends(
     faults: Iterable[ActiveFault | FaultEvent], peers: Mapping[Labels, int | None]
 ) -> dict[str, str]:
-    """Map each fault whose NVLinks all lead to one GPU to that GPU's fault for the same links. The
-    keys and values are fault IDs. If two faults report the same links, only the second is a key."""
+    """Find pairs of faults in which two GPUs report that the NVLinks between them are down. Return
+    a dict that maps the ID of one fault in each pair to the ID of the other."""
     ends = {
         one.id: (gpu.index, [peers.get((*gpu.labels, link)) for link in one.finding.names])
         for one in faults
@@ -84,8 +84,8 @@ def _port(one: ActiveFault) -> tuple[str, ...]:
 
 
 def _under(one: ActiveFault, same: Sequence[ActiveFault]) -> bool:
-    """Return whether one of the faults in `same` hides this fault and concerns the same port or
-    disk of the host."""
+    """Return whether this fault of a port or disk is hidden by a fault in `same` of the same port
+    or disk."""
     return not one.finding.gpu and any(
         one.hidden_by == other.id and one.finding.device and _port(one) == _port(other)
         for other in same
@@ -211,8 +211,8 @@ OF_PATH = {
 
 
 def ailing_paths(findings: Sequence[FindingStatus], gpus: Iterable[int]) -> Ailing:
-    """Return the level of each device and GPU path with a finding that has not ended. A fault of
-    the NVSwitches affects the NVLinks of all GPUs."""
+    """Return the levels of devices with a current finding. The keys are (path, device), and path is
+    empty if all paths are affected. A fault of the NVSwitches affects the NVLinks of all GPUs."""
     found: dict[tuple[str, str], Level] = {}
     all_of = tuple(f"gpu{number}" for number in gpus)
     for one in findings:

@@ -41,8 +41,8 @@ def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
 
 
 def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
-    """Return the largest process, with the name of its job if the name is known, and the number of
-    other processes, for example `train:4711 ada and 2 more`."""
+    """Return a text that names the first process (by its job, if known) and counts the others, for
+    example `train:4711 ada and 2 more`."""
     if not processes:
         return None
     first, more = processes[0], len(processes) - 1

@@ -50,8 +50,8 @@ BASIS = {
 
 
 class Loss(NamedTuple):
-    """A state in which time was lost, its share of the window, and the number of seconds since the
-    loss began."""
+    """A state in which GPU time was lost, its share of the last minutes (`Judged.window`), and the
+    number of seconds since the loss began."""
 
     pair: Pair
     share: float
@@ -59,8 +59,8 @@ class Loss(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The verdict on a GPU. If `pair` (state, cause) is None, `why` and `reason` are the reason as
-    text and code. `beside` is the largest loss in the window, or None if all losses are small."""
+    """The verdict on a GPU. Without one, `pair` (state, cause) is None, and `why` and `reason`
+    explain this as text and code. `beside` is the largest recent loss, or None if it is small."""
 
     identity: GpuIdentity
     pair: Pair | None
@@ -95,15 +95,14 @@ class Judged(NamedTuple):
         return self.shown(self.beside.pair if self.beside else None)
 
     def stood(self, pair: Pair | None) -> float:
-        """Return the number of seconds since the start of the current state, or since the start of
-        the largest loss if `pair` is that loss."""
+        """Return the number of seconds since the current state began or, if `pair` is only the
+        largest recent loss, since that loss began."""
         past = self.pair != pair and self.beside and self.beside.pair == pair
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the state and cause to show: the largest loss in the window, unless this loss is
-        small or the current loss has lasted long. For a working GPU, only the loss `main` is
-        shown."""
+        """Return the state and cause to show: the largest recent loss until a current loss is 20 s
+        old. If the GPU loses no time now, only a recent loss that is `main` is shown."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -190,7 +189,7 @@ def _judged(
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
-    """Return the first step to avoid a loss on this GPU. The step is the same in every view."""
+    """Return the first step to avoid a loss on this GPU, which all outputs show."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
     return advice(gpu.verdict, loss) if gpu.verdict else ""
@@ -211,8 +210,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
-    """Return the time shares over the last 15 minutes, or since the start of a younger job, and the
-    number of seconds with a known state. If 0, the shares are those of the last 10 s."""
+    """Return time shares by state and cause over the last 15 minutes, or since the start of a newer
+    job, and the seconds with a known state. If these are 0, the shares cover the last 10 s."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))
@@ -264,7 +263,7 @@ def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
 
 
 def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
-    """Return the fields that depend on the verdict and the findings."""
+    """Return the status of a GPU without its figures, processes, and instances."""
     key, at = gpu.identity.key, seen.snapshot
     whole, told = not (seen.silent or gpu.lost), gpu.lost or not seen.silent
     verdict = gpu.verdict if whole else None
@@ -301,7 +300,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
 
 
 def reasons(gpu: Judged) -> tuple[str, ...]:
-    """Return the facts that support a GPU's verdict."""
+    """Return the facts that support a GPU's verdict, as texts."""
     facts = _facts(gpu.verdict, gpu.pair) if gpu.verdict and gpu.pair else ()
     return tuple(filter(None, (*map(fact_text, facts), gpu.detail)))
 

@@ -1,4 +1,4 @@
-"""Groups of GPUs with the same verdict: their state, its share of a window, and the reasons."""
+"""Groups of GPUs with the same verdict: their state, its share of time, and the reasons."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -27,7 +27,7 @@ def grouped(gpus: Sequence[Judged]) -> list[Members]:
 
 
 def _main_loss(gpus: Iterable[Judged]) -> Pair | None:
-    """Return the largest loss among GPUs that currently work, preferring known causes."""
+    """Return the largest recent loss of the GPUs that lose no time now. Prefer known causes."""
     sums: dict[Pair, float] = {}
     for gpu in gpus:
         at_work = gpu.pair and not costs(gpu.pair)
@@ -82,7 +82,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
 
 
 def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
-    """Return the mean share of time for the state and cause, and the window in seconds."""
+    """Return the mean share of time in the state, and the averaging window in seconds."""
     windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
     verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
     shares = (

@@ -1,4 +1,4 @@
-"""Summary of the whole machine in a few clauses: its faults and the work of its GPUs."""
+"""Summary of the machine in a few clauses, about its faults and about the work of its GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -123,7 +123,7 @@ def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
 
 
 def _driver_known(facts: SeenTick) -> bool:
-    """Return whether GPUs were found since startup and the driver has not been released."""
+    """Return whether this agent has seen GPUs and did not disconnect for a driver upgrade."""
     inventory = facts.source.inventory
     return inventory.most > 0 and inventory.reason is not Reason.RELEASED
 
@@ -153,7 +153,7 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
     """Return a clause about the work of all GPUs. Its first step is that of the most serious group
-    with a first step."""
+    that has one."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
@@ -216,7 +216,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Return the time shares at which the alert for each state fires, each with its window."""
+    """Return, for each state, the limits of its alert: each is a share of time in a window."""
     return {
         State.STARVED: (
             (limits.starved_share, limits.starved_window),

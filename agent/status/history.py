@@ -1,5 +1,5 @@
-"""History of the last 15 minutes in a limited amount of memory. Each second of the agent's clock
-has a slot."""
+"""History of the last 15 minutes in a limited amount of memory. A slot holds the values of a second
+of the agent's clock."""
 
 from array import array
 from base64 import b64encode
@@ -27,7 +27,7 @@ MOST_GPUS = 128
 
 
 class HistorySeries(NamedTuple):
-    """A series of values encoded as `value / scale`, rounded. The largest code is a gap."""
+    """A series of values, stored as integers: `value / scale`. The largest integer marks a gap."""
 
     name: str
     unit: str
@@ -38,7 +38,7 @@ class HistorySeries(NamedTuple):
     seconds: float = 0.0  # averaging window of the value
 
     def code(self, value: float | None) -> int:
-        """Return the code of a value. A value outside the range gets the lowest or highest code."""
+        """Return a value as an integer. A value outside the range becomes the nearest limit."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)
@@ -86,7 +86,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write the same values to all `slots`: one second, or several for a late tick."""
+        """Write the same values to all `slots`. A late tick also fills missed seconds."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -155,7 +155,7 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots that this tick writes. Clear the slots of a long gap before the tick."""
+        """Return the slots that this tick writes. After a long gap, clear the slots in the gap."""
         newest = self.newest or 0
         if second - newest <= STANDS:  # repeats a second if the clock has stopped
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
@@ -195,7 +195,7 @@ class History:
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
-        """Return the slots after second `since` as JSON, or all slots if some of them are gone."""
+        """Return the slots after second `since`, or all if some of those have been overwritten."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1

@@ -135,8 +135,8 @@ def cost_text(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return the time saved by removing the costliest known cause, or a note about the hang if the
-    job is `hung`. Return an empty string if the saving is small or little work was done."""
+    """Return a text about the time saved by removing the costliest known cause, or about the hang
+    if the job is `hung`. It is empty if the saving is below 5 % or above 90 % of the job's time."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)

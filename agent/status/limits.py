@@ -1,4 +1,4 @@
-"""Text rows about the limits of the data paths, and the negotiated rates of links."""
+"""Table rows with the limits of the data paths, and texts about negotiated link rates."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -28,9 +28,9 @@ MID = 0.4
 
 @dataclass(slots=True)
 class FarEnds:
-    """Remote ends of all links: GPU indexes, or None for NVSwitches. They are replaced when
-    they are read. An entry is kept after its link goes down, because a link that is down does not
-    report its remote end."""
+    """Remote ends of all links: GPU indexes, or None for NVSwitches. Each reading creates a new
+    dict. An entry is kept after its link goes down, because a link that is down does not report its
+    remote end."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
     _derived: Derived = field(default_factory=Derived)

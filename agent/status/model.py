@@ -310,7 +310,7 @@ class EndedJob(Part, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Part, frozen=True, kw_only=True):
-    """Values of a metric absent for the same reason. `text` names the devices and the reason."""
+    """Absent values of a metric with the same reason. `text` names the devices and the reason."""
 
     metric: str
     meaning: str

@@ -92,7 +92,7 @@ def _sorted_ways(bandwidth: PathAccounts, samples: SampleStore) -> list[Way]:
 
 
 def _place(way: Way) -> tuple[object, ...]:
-    """Return the sort key: kind of path, device in natural order, UUID, and direction."""
+    """Return the sort key of a path: its kind, device (in natural order), UUID, and direction."""
     key, order = way.key, [*TITLES]
     place = order.index(key.path) if key.path in order else len(order)
     return place, natural(key.device), key.uuid, key.direction

@@ -60,13 +60,13 @@ def moment(wall: float) -> datetime:
 
 
 def began(snapshot: Snapshot, seconds: float) -> datetime:
-    """Return the time `seconds` before the tick, rounded to 1 s so that ticks agree."""
+    """Return the time `seconds` before the tick, rounded to 1 s to stay the same in later ticks."""
     return moment(round(snapshot.wall - seconds))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in two units from an hour on, and otherwise in one. It is rounded, so that
-    a text does not change every second. The format must match `span` in figures.js."""
+    """Return a duration as text, in two units if it is at least an hour. It is rounded, so that
+    texts do not change every second. The format must match `span` in figures.js."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -196,7 +196,7 @@ def fires_in(seconds: float) -> str:
 
 
 def wait(hold: float) -> str:
-    """Return the first step for a read that has been late for less than `hold` seconds."""
+    """Return advice about a late read: to do nothing unless it stays late for `hold` seconds."""
     return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."
 
 

@@ -1,4 +1,4 @@
-"""The feed of the live page. It sends each page the history, and then the status of each tick."""
+"""Sends events to each open live page: first the history, and then the status of each tick."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ def event(name: str, data: bytes) -> Event:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """An open page, and the last second and tick that were sent to it. Events are not buffered, so
-    a slow page uses no memory."""
+    """An open page, with the last second of history and the last tick sent to it. Events are
+    created only when a page can receive them, so no queue builds up for a slow page."""
 
     second: int | None = None  # last second of history that was sent
     tick: int = -1
@@ -43,7 +43,7 @@ class Feed:
         return len(self._clients)
 
     def __call__(self, _: Snapshot) -> None:
-        """Wake up all streams, which wait for a tick."""
+        """Wake up all streams that wait for a tick."""
         self._ticked.set()
         self._ticked = asyncio.Event()
 
@@ -54,7 +54,7 @@ class Feed:
         self._clients.discard(client)
 
     def first(self) -> str:
-        """Return the initial events of the latest tick as JSON for HTML, `[[name, data]]`."""
+        """Return the events for a new page as JSON that is safe in HTML: `[[name, data]]`."""
         if self._first[0] != self.board.tick:
             parts = (("history", self._history(None)), ("status", self.board.json()))
             pairs = ",".join(f'["{name}",{data.decode()}]' for name, data in parts)
