@@ -2,7 +2,7 @@
 
 Most tapes are of loads that timed themselves, recorded before threads were read:
 they hold the CPU time of whole processes, and schedstat of the threads that were followed then.
-`two-h100-threads`, `-servers`, `-blind*`, `-frozen-*`, `two-h200-traced-*` are of
+`two-h100-threads`, `-servers`, `-blind*`, `*-h100-frozen-*`, `two-h200-traced-*` are of
 `tests.hardware.traced.trial` and hold all threads, at the moments at which they were listed then.
 `python -m tests.hardware.share_replay tests/tapes/shares/NAME` prints each load. Every load whose
 shares are right must stay within the bound of its signals; every other one stands in
