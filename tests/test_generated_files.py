@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tomllib
 from functools import cache
 
 import pytest
@@ -13,11 +14,8 @@ from tests.conftest import Committed
 from tests.support.repository import ROOT
 
 BOARDS = ("dgx-fleet", "dgx-node", "dgx-gpu", "dgx-agent")
-RULES = (
-    *("dgx-gpus", "dgx-memory", "dgx-xids", "dgx-xids-lesser", "dgx-links", "dgx-host", "dgx-slow"),
-    *("dgx-lost-time", "dgx-lost-hours", "dgx-jobs", "dgx-paths"),
-    *("dgx-fleet", "dgx-racks", "dgx-agent", "dgx-report", "dgx-fleet-records"),
-)
+GROUPS = tomllib.loads((ROOT / "agent/faults/subjects/groups.toml").read_text(encoding="utf-8"))
+RULES = [group["name"] for group in GROUPS["group"]]
 COMMITTED = {
     "METRICS.md": "exporters/METRICS.md",
     "RUNBOOK.md": "alerts/RUNBOOK.md",

@@ -56,7 +56,7 @@ def test_a_text_is_short_and_asks_nothing(rule: dict[str, Any]) -> None:
 
 def test_all_of_them_are_small_as_they_stand_in_the_files() -> None:
     size = sum(map(len, FILES.values()))
-    assert size <= 137_000, "shorten a text or an expression, or raise the bound and say why"
+    assert size <= 138_000, "shorten a text or an expression, or raise the bound and say why"
     found = re.finditer(
         r"^( +)description: .*\n(?:\1 +.*\n|\n)*", "".join(FILES.values()), re.MULTILINE
     )
