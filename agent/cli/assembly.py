@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # imported at run time only by the commands that need it
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The source of all monitored data: the NVML library and the host, real or not."""
+    """The source of all monitored data: a real, simulated, or recorded NVML library and host."""
 
     library: Callable[[], Any]
     host: Host
@@ -85,7 +85,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
-    """Wrap the hardware. Return it with a recorder that stores every response."""
+    """Return hardware that passes every response to a recorder, and this recorder."""
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)

@@ -34,7 +34,7 @@ class DriverConfig(Section, frozen=True):
 
 
 def asked_by(config: DriverConfig) -> str:
-    """Return the reason why the driver must not be used, or an empty string if it may be used."""
+    """Return the reason not to use the driver, or an empty string if the agent may use it."""
     try:
         age = time.time() - Path(config.release_file).stat().st_mtime
     except (OSError, ValueError):
@@ -55,7 +55,7 @@ def device_nodes() -> set[str]:
 
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """A poller listener that restarts this program if, after a release, a thread hangs in the
+    """Called after each tick. It restarts this program if, after a release, a thread hangs in the
     driver or NVML keeps a device node open. On restart, the kernel closes all open files. The
     program does not load NVML while the release file is in force. The program also restarts after
     the driver was replaced, because the old library remains mapped and no longer works."""

@@ -159,7 +159,7 @@ async def _serve(
 
 
 def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
-    """Return the exposition of an agent, with `process_*` metrics if `process` is true."""
+    """Return the renderer of an agent's metrics. If `process` is true, add `process_*` metrics."""
     return Exposition(
         lambda: agent.poller.latest,
         agent.clock.monotonic,

@@ -20,8 +20,8 @@ NO_PRICE = "No cost: no price of a GPU-hour is configured (`gpu_hour` below [cos
 
 
 class Price(NamedTuple):
-    """Prices per GPU-hour, lowest first, and their currency, if any. `unknown` is the reason if
-    there is no price."""
+    """The prices per GPU-hour (`each`, lowest first), and their currency, which may be empty. If
+    `each` is empty, `unknown` states the reason."""
 
     each: tuple[float, ...] = ()
     currency: str = ""
@@ -61,7 +61,7 @@ class GpuTime(NamedTuple):
 
     @property
     def goodput(self) -> Goodput:
-        """Goodput of the row. Hours without a job are not allotted if `unassigned` is true."""
+        """Goodput of the row. If `unassigned` is true, hours without a job are excluded."""
         idle = self.seconds.get(NO_JOB, 0.0) if self.unassigned else 0.0
         return Goodput(self.total - idle, self.of(State.BUSY), self.tensor, self.measured)
 
@@ -97,7 +97,7 @@ class Report(NamedTuple):
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
-        """Return GPU-hours as text, all rounded alike. Small values are `< 1` or `< 0.01`."""
+        """Return GPU-hours as text, rounded to 0.01, or to 1 in a report of at least 1,000."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR

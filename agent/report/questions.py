@@ -136,8 +136,8 @@ def _sums(
     prices: str = "",
 ) -> Sums:
     """Return the sums of the recording rules in `of` by name and further labels. Omit nodes and
-    times for which the rules in `lacking` have values. `prices` is appended to the query. Groupings
-    by hardware use only the first record, because it includes shared GPUs."""
+    times for which the rules in `lacking` have values. `prices` is appended to the query. For
+    clusters and nodes, use only the first rule, because it includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
         span = f"{record}{chosen}[{since}]"
@@ -160,7 +160,7 @@ def prices_of(since: str) -> str:
 
 def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
     """Return, for each node with data in the period, the GPU-seconds with data, and all GPU-seconds
-    of its GPUs. If the number of GPUs is unknown, use the rounded maximum of any five minutes."""
+    of its GPUs. If the number of GPUs is unknown, use the rounded maximum in any five minutes."""
     every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
     fullest = f"max_over_time({by} ({seconds})[{since}:{every}])"
     gpus = f"max by (cluster, instance) (max_over_time({GPUS_EXPECTED.name}[{since}]))"

@@ -31,7 +31,7 @@ def shipped(name: str) -> Path:
 
 def distributions() -> dict[str, metadata.Distribution]:
     """Return the distributions of this program and of all its installed requirements, by name. The
-    requirements of extras are included."""
+    requirements of this program's extras are included."""
     found: dict[str, metadata.Distribution] = {}
     queue = [DISTRIBUTION]
     while queue:

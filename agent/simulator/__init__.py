@@ -1,7 +1,7 @@
 """Simulates every system that the agent supports, with its drivers, jobs, and faults.
 
-A simulated machine refuses the same calls as the real machine. Its tables do not use the agent's
-spec sheets, because tests compare the two.
+A simulated machine refuses the same calls as the real machine. The simulator's specifications are
+separate from the agent's spec sheets, because tests compare them.
 """
 
 from difflib import get_close_matches
@@ -21,11 +21,11 @@ from agent.simulator.nvml import SimulatedNvml
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
-"""Single faults. Plus signs combine them with a scenario and with each other."""
+"""Names of single faults. Plus signs combine them with a scenario and with each other."""
 
 
 class SimulationError(BadInput):
-    """Raised for an impossible machine. The message is a complete sentence for the user."""
+    """Raised if a machine cannot be simulated. The message is a complete sentence for the user."""
 
 
 class Simulation(Struct, frozen=True):
@@ -51,7 +51,7 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return the scenario at clock time `at` (s) and, in a tour, the next scenario, as text."""
+        """Return a text with the scenario at clock time `at` (s), and in a `tour` the next one."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 
@@ -60,7 +60,7 @@ def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
 
 
 def parse(spec: str) -> Simulation:
-    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError for an impossible machine."""
+    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if the machine cannot exist."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
     if name not in models.ALL:

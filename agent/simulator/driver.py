@@ -164,7 +164,7 @@ def address_of(pointer: Any) -> int:
 
 _TABLES = beside(__file__, "kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""Text of the log message of each XID, and other texts for GPUs with page retirement."""
+"""The text of the log message for each XID, and different texts for GPUs that retire pages."""
 
 RING = 20_000  # Maximum number of records that the kernel keeps
 

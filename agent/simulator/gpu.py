@@ -76,7 +76,7 @@ BUFFER_SECONDS = 18.0  # Maximum time span of a buffer (s), shorter than the cou
 
 
 class SampleBuffers:
-    """Contents of the sample buffers of a GPU. Times are in seconds of machine time."""
+    """Contents of the sample buffers of a GPU. Times are in seconds since the simulation began."""
 
     def __init__(self, model: GpuModel, index: int, meter: Meter) -> None:
         self._model = model
@@ -156,7 +156,7 @@ class SimulatedGpuProcess:
 
 
 class SimulatedGpu:
-    """A simulated GPU. Times are in seconds of machine time."""
+    """A simulated GPU. Times are in seconds since the simulation began."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class SimulatedGpu:
         self._heat = (0.0, self._goal())  # time, degrees Celsius
 
     def supports(self, of: str) -> bool:
-        """Return whether the GPU meets all conditions in `of`."""
+        """Return whether the GPU meets all conditions in `of`, a text for `meets`."""
         return meets(of, self.model, self)
 
     @property

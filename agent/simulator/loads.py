@@ -1,4 +1,4 @@
-"""GPU and host loads under jobs, from `loads.toml`. Shares are fractions of capacity."""
+"""Loads of GPUs and hosts in scenarios, from `loads.toml`. Shares are fractions of capacity."""
 
 from math import inf
 from typing import Any
@@ -14,7 +14,7 @@ every second occur in all phases of a step."""
 
 
 class GpuLoad(Struct, frozen=True):
-    """Load of a GPU during a phase of a step."""
+    """Load of a GPU during a phase of a training step."""
 
     power: float  # share of the power limit
     activity: float = 0.0  # share of time for which a kernel runs
@@ -35,8 +35,8 @@ class GpuLoad(Struct, frozen=True):
 
 
 class GpuWork(Struct, frozen=True):
-    """A step that a GPU repeats. It has phases, each with its share of the step. If there are no
-    steps, or if they are too short to be visible, there is a single phase."""
+    """Work that a GPU repeats, such as a training step: its phases, each with a share of the
+    duration. Work without steps, or with steps too short to be visible, has a single phase."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # duration on an H100 (s)
@@ -84,8 +84,8 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The step of each GPU, the job on the GPUs, the load of the host, and the duration in seconds.
-    The last entry in the list of GPUs also applies to all GPUs with a higher index."""
+    """The work of each GPU, the job on the GPUs, the load of the host, and the duration in seconds.
+    The last entry in `works` also applies to all GPUs with a higher index."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()

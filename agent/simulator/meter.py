@@ -1,4 +1,4 @@
-"""Counters that grow at known rates or in known steps, and are exact without updates."""
+"""Counters that grow at known rates. Their exact values are computed when they are read."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,14 +16,14 @@ def noise(number: int, series: int = 0) -> float:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds of history to keep. It is longer than the time span of any driver buffer."""
+"""Seconds for which earlier rates are kept: longer than the time span of any driver buffer."""
 
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
 
 StepPlace = tuple[int, float, float, float]
-"""A point in time in a step: the phase, the time before the step and the length of the step (both
-in mean step lengths), and the seconds since the start of the phase, scaled to a mean step."""
+"""A point in time in a step: the index of the phase, the start time and duration of the step (both
+in mean step durations), and the seconds since the phase began, scaled to a mean step."""
 
 
 class StepRates:
@@ -51,7 +51,7 @@ class StepRates:
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Return the StepPlace for the time `seconds` (s) after the start of the first step."""
+        """Return the point in time that is `seconds` after the start of the first step."""
         if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present
@@ -78,12 +78,12 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Jitter of a step. It is cached, because the GPUs of a job and all reads use the same steps."""
+"""Jitter of a step (-1 to 1), cached because the GPUs of a job and all reads use the same steps."""
 
 
 class _Span(NamedTuple):
-    """Rates since time `since` (s). `origin` is the start time of a step. `base` contains the
-    totals at `since` minus the increases in the steps from `origin` to `since`."""
+    """Rates from time `since` (s) on. `origin` is the start time of the first step. `base` contains
+    the totals at `since` minus the increases in the steps from `origin` to `since`."""
 
     since: float
     base: dict[str, float]
@@ -96,7 +96,7 @@ NO_STEPS = StepRates((1.0,), {})
 
 
 class Meter:
-    """Counters by name. They grow at the constant rates in `steady`, or as `steps` describes."""
+    """Counters by name. Each grows at a constant rate (`steady`) or at one per phase (`steps`)."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -127,7 +127,7 @@ class Meter:
 
     def read(self, name: str, at: float) -> float:
         """Return the total of `name` at time `at` (s), which may be up to 20 s ago. Return 0 if the
-        name is unknown. The first rates also apply to earlier times."""
+        name is unknown. The first rates also apply before they were set."""
         since, base, steady, steps, origin = self._span(at)
         total = base.get(name, 0.0) + steps.count(name, steps.place(at - origin))
         return total + steady[name] * (at - since) if name in steady else total

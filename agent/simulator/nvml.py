@@ -174,7 +174,7 @@ class SimulatedNvml:
             return ANSWERS[name](self, gpu, *args[1:])
 
     def _device(self, function: str, call: CallRow, handle: Any) -> tuple[SimulatedGpu, int | None]:
-        """Return the GPU for a handle, and the index of its instance (None for the whole GPU)."""
+        """Return a handle's GPU, and the index of its MIG instance (None: the whole GPU)."""
         place, instance = mig.decoded(address_of(handle))
         known = 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)
@@ -194,7 +194,7 @@ class SimulatedNvml:
         return gpu, None
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """Delay a call to a slow GPU by its delay in wall-clock seconds. If the clock does not
+        """Block a call to a slow GPU for `gpu.slow` wall-clock seconds. If the clock does not
         advance on its own, make the call fail instead."""
         over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:

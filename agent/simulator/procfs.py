@@ -25,7 +25,7 @@ SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The counters of a part of a machine. In a text, `{count[read]}` is a whole number."""
+    """The counters of a part of a machine. `{count[read]}` in files.toml becomes an integer."""
 
     machine: Machine
     it: Any
@@ -38,7 +38,7 @@ class Counters:
 
 
 def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Content]:
-    """Return the files of one part of a machine, by path. Each read fills in the current state."""
+    """Return the files of a part (`it`) of a machine, by path. A read returns its current state."""
     given = {"machine": machine, "it": it, "count": Counters(machine, it)}
     return {
         path.format(it=it, **others): partial(f"{text}\n".format, **given)
@@ -47,7 +47,7 @@ def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Con
 
 
 def counted(machine: Machine) -> dict[str, Content]:
-    """Return the other files with counters of the host, by path."""
+    """Return the mount table and the files of the jobs' cgroup, by path."""
     cgroup = f"/sys/fs/cgroup{CGROUP}"
     return {
         "/proc/mounts": lambda: lines(*_mounts(machine)),
@@ -117,8 +117,8 @@ def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) 
 def _stat(
     machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
 ) -> str:
-    """Return the 52 fields of proc(5) for a thread, or for a process, whose CPU time is that of all
-    its threads. Fields that are not simulated are 0."""
+    """Return the contents of /proc/PID/stat for a process or thread (`number`), with the CPU time
+    of all `threads`. Fields that are not simulated are 0."""
     seconds = _seconds(machine, "cpu", threads)
     user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
     system = int(seconds * TICKS_PER_SECOND) - user
@@ -137,7 +137,7 @@ def _schedstat(machine: Machine, thread: SimulatedThread) -> str:
 
 
 def _net_dev(machine: Machine) -> str:
-    """Return the host's interfaces. All processes share the host's network namespace."""
+    """Return the traffic of the host's NICs. All processes share the host's network namespace."""
     rows = ["    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"]
     for name in (nic.name for nic in machine.devices.nics):
         names = f"recv:{name}", f"send:{name}"

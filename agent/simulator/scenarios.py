@@ -1,9 +1,9 @@
 """Scenarios and single faults: their effects, and the systems that support them.
 
-README.md in this folder lists the affected GPUs. Only nodes of a fleet run waits-for-node, in which
-the node waits for another node of its job in each step, and slow-node, in which another node waits
-for this node. A fault runs together with training, or with the scenario and the other faults in its
-name, as in `training+ecc-rising+raid-degraded`. For example, `xid-79` is a fault with XID 79.
+README.md in this folder lists the affected GPUs. Two scenarios run only in fleets: in
+waits-for-node, the node waits for another node of its job in each step; in slow-node, another node
+waits for this node. A fault alone, such as `xid-79` (XID 79), runs together with training. A name
+may combine a scenario and faults, as in `training+ecc-rising+raid-degraded`.
 
 After each fault, the machine updates its counter rates (`Machine.apply`).
 """
@@ -71,7 +71,7 @@ def _fault(name: str) -> Breakage | None:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """Return the scenarios and faults that a name combines, or an empty tuple if it is unknown."""
+    """Return the scenarios and faults that a name combines, or an empty tuple if one is unknown."""
     names = tuple(name.split("+"))
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
@@ -90,7 +90,7 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
     """Return the scenarios of the tour with their durations in seconds. Training follows each
-    scenario but `idle`: in the next, GPUs are `held` and must not have worked."""
+    scenario except `idle`, because in the next scenario, `held`, the GPUs must have been idle."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):
@@ -129,7 +129,7 @@ def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
 
 
 def _course(name: str, begin: float, end: float) -> Iterator[Change]:
-    """Yield the changes of a scenario until `end` (s): its repeated parts and its faults."""
+    """Yield the changes of a scenario until `end` (s): starts of its parts, and its faults."""
     loads = parts_of(parts(name)[0])
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]

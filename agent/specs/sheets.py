@@ -195,8 +195,8 @@ def recognise(
     """Return the system with the given GPU models (NVML names) and DMI product name, or None.
     `racked` is true if a GPU reports a chassis.
 
-    `configured` is the name of a spec sheet, and overrides both. Raise ConfigError if it does not
-    exist. GPUs may be missing, but others must match. A DGX must have an NVIDIA product name.
+    `configured` names a spec sheet, which is then the result. Raise ConfigError if there is none.
+    Some GPUs may be missing, but the others must match. A DGX must have an NVIDIA product name.
     """
     specs = load()
     if configured and configured not in specs.systems:
