@@ -11,7 +11,7 @@ from agent.metrics import beside
 
 
 class Receivers(Section, frozen=True):
-    """Settings of the receivers. An empty setting disables a receiver. Secrets are in files."""
+    """Settings of receivers such as Slack. An empty setting disables one. Secrets are in files."""
 
     table = "alertmanager"
     webhook_url: Url = ""  # not secret; the token is in a file

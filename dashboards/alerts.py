@@ -95,15 +95,15 @@ def _columns(by: tuple[str, ...], rank: str) -> tuple[Column, ...]:
 
 
 def _begin(text: str) -> str:
-    """Return the first sentences that fit in two lines. Grafana cuts off the third line of a text
-    that replaces a label."""
+    """Return as many sentences from the start as fit in two lines. Grafana cuts off the third line
+    of a text that replaces a label."""
     whole = text[:TWO_LINES].rpartition(". ")[0]
     return text if len(text) <= TWO_LINES else f"{whole}. …"
 
 
 def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
     """Return PromQL whose result has a row for each alert. If more than three alerts differ only in
-    their place on a node, they share a row."""
+    their GPU or device, they share a row."""
     each = aggregated(operator, expr, by)
     rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)

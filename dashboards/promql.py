@@ -70,7 +70,7 @@ def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_
 
 
 def _matchers(given: str, definitions: Definitions) -> dict[str, tuple[str, str]]:
-    """Return the operator and quoted value for each label. Replace defined names with matchers."""
+    """Return the operator and quoted value for each label, with defined names replaced."""
     found: dict[str, tuple[str, str]] = {}
     for label, operator, value, name in MATCHER.findall(given):
         found |= _matchers(definitions[name], {}) if name else {label: (operator, value)}

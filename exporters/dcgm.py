@@ -90,7 +90,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The contents of `dcgm.toml`. Labels are mapped to keys of `DcgmRow.says`."""
+    """The fields and labels in `dcgm.toml`. Labels are mapped to keys of `DcgmRow.says`."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]

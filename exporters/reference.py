@@ -14,7 +14,7 @@ TEMPLATE = Path(__file__).with_name("METRICS.template.md")
 
 
 def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
-    """Return the page. It has a table for each subsystem, in which metrics are sorted by name."""
+    """Return METRICS.md. Each subsystem has a table, in which metrics are sorted by name."""
     groups: dict[str, list[Metric]] = {}
     for metric in sorted({metric.name: metric for metric in metrics}.values(), key=str):
         word = metric.name.split("_")[1:2] or [metric.name]

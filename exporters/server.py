@@ -85,8 +85,8 @@ def _limited(
     connect: Callable[[Any, Transport], None], most: int
 ) -> Callable[[Any, Transport], None]:
     """Return `connect` with a limit on connections, which asyncio and aiohttp lack. A connection
-    above the limit closes the oldest connection of the client with the most connections. The server
-    calls `connect` before a TLS handshake, because a client may never begin a handshake."""
+    above the limit closes the oldest connection of the client with the most connections. The limit
+    applies before the TLS handshake, because a client may never begin one."""
     connect = getattr(connect, "__wrapped__", connect)
     clients: dict[Transport, str] = {}
 

@@ -36,7 +36,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, without: str = "") -> Document:
-    """Return entries by metric name: a list if the metric has labels besides `gpu` and `uuid`."""
+    """Return values by metric name, as lists if there are labels besides `gpu` and `uuid`."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone:

@@ -47,7 +47,7 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The web configuration file. If a table is missing, TLS or passwords are not used."""
+    """Settings in the web configuration file. Without their table, TLS or passwords are off."""
 
     tls_server_config: Tls | None = None
     basic_auth_users: dict[str, Hash] | None = None

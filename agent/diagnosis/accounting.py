@@ -242,6 +242,6 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
 
 @lru_cache(maxsize=512)
 def _states(gpu: Labels, leader: Pair | None) -> tuple[Sample, ...]:
-    """Return 1 for the current state of a GPU and 0 for all other states. All values are 0 for a
-    new GPU, because none of its time has been observed yet."""
+    """Return a value for each state: 1 for the current state of a GPU, and 0 for the others. All
+    values are 0 for a new GPU, because none of its time has been observed yet."""
     return tuple(Sample(STATE, gpu + NAMES[pair], float(pair == leader)) for pair in PAIRS)

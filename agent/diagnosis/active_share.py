@@ -184,7 +184,7 @@ def _transfers_alone(second: ActiveSecond) -> bool:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether kernels seem to wait or transfer data all the time, or false without GPM."""
+    """Return whether kernels seem to only wait or transfer data. Return false without GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
@@ -237,7 +237,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return how much longer this GPU is at the lower power level than the peer, as a share. Both
+    """Return the share of time that this GPU is at the lower power level but the peer is not. Both
     GPUs transfer data for the same time, so this GPU waits for the additional time."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0

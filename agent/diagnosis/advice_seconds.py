@@ -23,7 +23,7 @@ def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
 
 @dataclass(slots=True)
 class AdviceSeconds:
-    """Seconds that the current processes lost, by state and cause, and then by advice."""
+    """Seconds that the current processes lost, by state and cause, and by advice for each."""
 
     lost: defaultdict[Pair, defaultdict[str, float]] = field(default_factory=_no_time)
     _came: float | None = None  # when the current processes appeared

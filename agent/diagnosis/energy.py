@@ -95,7 +95,7 @@ class EnergyByState:
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the joules so far, plus `joules` divided among states since the last reading."""
+        """Return the joules by state, with `joules` divided among states since the last reading."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

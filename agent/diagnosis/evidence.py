@@ -108,7 +108,7 @@ class ProcessEvidence:
 
 @dataclass(eq=False)
 class Evidence:
-    """Evidence about a GPU in a tick. A value is None if unknown. The window is the last 3 s."""
+    """Evidence about a GPU in a tick. A value is None if unknown."""
 
     gpu: GpuKey
     context: TickContext
@@ -162,7 +162,7 @@ class Evidence:
 
     @cached_property
     def mean_activity(self) -> float:
-        """Mean activity over the window. A mean keeps the verdict stable near a threshold."""
+        """Mean activity over the last 3 s. A mean keeps the verdict stable near a threshold."""
         return self.context.samples.mean(activity.ACTIVITY, *self.labels) or 0.0
 
     @property
@@ -172,11 +172,11 @@ class Evidence:
 
     @cached_property
     def throttle_masks(self) -> list[int]:
-        """NVML clock event reasons in each reading of the window."""
+        """NVML clock event reasons in each reading of the last 3 s."""
         return [int(look) for look in self.context.samples.recent(clocks.REASONS, *self.labels)]
 
     def throttled(self, *reasons: str) -> float:
-        """Return the share of the window in which any of the given reasons lowered the clocks."""
+        """Return the share of the last 3 s in which any of the given reasons lowered the clocks."""
         masks, mask = self.throttle_masks, sum(THROTTLE_BITS[reason] for reason in reasons)
         seen = sum([bool(held & mask) for held in masks]) / len(masks) if masks else 0.0
         for reason in (one for one in reasons if not THROTTLE_BITS[one]):  # only a counter exists
@@ -186,7 +186,7 @@ class Evidence:
 
     @cached_property
     def sm_clock(self) -> float | None:
-        """Mean SM clock over the window (Hz)."""
+        """Mean SM clock over the last 3 s (Hz)."""
         return self.context.samples.mean(clocks.CLOCK, *self.labels, "sm")
 
     @cached_property
@@ -296,7 +296,7 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """Means over the last 6 s (SPAN), together with the power levels and the work level."""
+        """Means over the last 6 s (SPAN), with the levels of the power samples and of the work."""
         return replace(self.means, power=self.history.power, level=self.history.level)
 
     @cached_property
@@ -350,7 +350,7 @@ class Evidence:
 
     @cached_property
     def clocks_set(self) -> float:
-        """Share of the window in which the clocks were limited to a value that a user set."""
+        """Share of the last 3 s in which the clocks were limited to a value that a user set."""
         masks = self.throttle_masks
         seen = sum(bool(mask & clocks.APPLICATION_CLOCKS) for mask in masks)
         return seen / len(masks) if masks else 0.0

@@ -52,7 +52,7 @@ class Bursts:
 
     def take(self, activity: float, at: float, quiet: float) -> None:
         """Add an activity reading (0-1) from time `at` (s), unless it was added before. Activity
-        below `quiet` is not work: a polling thread may occasionally copy a flag to the GPU."""
+        below `quiet` does not count: a polling thread may sometimes copy a flag to the GPU."""
         if activity >= quiet:
             self._worked = at
         if self._worked == -inf or at <= self._at:

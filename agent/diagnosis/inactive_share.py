@@ -363,7 +363,7 @@ def launch_rate(e: Evidence) -> float | None:
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
-    """Return the share of a second that kernel launches add to the GPU's activity. `inactive` is
-    the inactive share of the second."""
+    """Return the share of time that kernel launches add to the GPU's activity. `inactive` is the
+    share of time in which the GPU is inactive."""
     rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

@@ -58,8 +58,8 @@ def of(totals: Totals, name: str) -> dict[Pair, float]:
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """The record of a job, updated on every tick. Times are in seconds on the agent's monotonic
-    clock, and `wall` is in seconds since the epoch."""
+    """GPU usage and speed of a job, updated on every tick. Times are in seconds on the agent's
+    monotonic clock, and `wall` is in seconds since the epoch."""
 
     id: str
     group: JobGroup

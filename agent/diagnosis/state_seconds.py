@@ -50,7 +50,7 @@ class SecondsByState:
     _candidate_since: float = 0.0
 
     def enter(self, parts: Parts, seconds: float, now: float) -> None:
-        """Add a tick of `seconds` seconds that ended at time `now` (s)."""
+        """Add a tick that lasted `seconds` seconds and ended at time `now` (s)."""
         for pair, part in parts.items():
             self.seconds[pair] += part * seconds
         hung = parts.get(HUNG) == 1.0
@@ -86,7 +86,7 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Make a pair the leader. If it led shortly before, its earlier start time is kept."""
+        """Make a state and cause the leader. If it led shortly before, keep its start time."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:

@@ -38,7 +38,7 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """The history of a GPU over periods longer than the sample window."""
+    """The history of a GPU over longer periods than those for which samples are stored."""
 
     idle_for: float = 0.0  # seconds for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # seconds of only spinning, or of idling with its processes at rest
@@ -55,7 +55,7 @@ class GpuHistory:
 @dataclass(frozen=True, slots=True)
 class LastTick:
     """Results of the last tick: UUIDs of GPUs whose job has or had a step time, and UUIDs of GPUs
-    whose NVLink may have carried data since their processes appeared."""
+    with possible NVLink traffic since their processes appeared."""
 
     stepping: frozenset[str] = frozenset()
     exchanging: frozenset[str] = frozenset()
@@ -72,7 +72,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """Return the paths of a GPU (or of the host), busiest first. Omit unknown traffic."""
+        """Return the paths of a GPU (or of the host) with known traffic, busiest first."""
         return self._wires.get((path, gpu), [])
 
     @cached_property

@@ -33,7 +33,7 @@ def events(
     and the events within the window.
 
     A series is new if it did not exist under any GPU number on the day before the window, and if a
-    scrape within the window lacks the series. Otherwise, every old event would be new after a gap
+    scrape within the window lacks the series. Otherwise, every old event would seem new after a gap
     between two scrapes, after a lost GPU changes the numbers of other GPUs, or after Prometheus
     starts. The agent's scrapes are matched by all target labels, so scrapes from before a target
     was relabelled do not count. A restart of the agent may end the series. For a counter over the

@@ -55,7 +55,7 @@ class AlertState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActiveFault:
-    """A fault that is currently active."""
+    """A current fault, with its alert and the fault that hides it."""
 
     id: str  # kind and place, such as `gpu_lost:GPU-3f...`
     fault: Fault

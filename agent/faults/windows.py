@@ -3,8 +3,8 @@ summed, in buckets of a minute, or of ten minutes for windows longer than six ho
 
 A series needs 4 bytes per bucket once it increases: with 8 active GPUs, 70 kB for windows of up to
 six hours and 30 kB for windows of a day. The hourly sums in agent/diagnosis/hours.py cannot replace
-a window of a day: they contain GPU states but no other counters, and a window of full hours loses 4
-% of its time whenever an hour ends, which is too much for alerts that fire at a share of 10 %.
+a window of a day: they contain GPU states but no other counters, and sums of full hours leave out
+up to 4 % of the day, which is too much for alerts that fire at a share of 10 %.
 """
 
 import math

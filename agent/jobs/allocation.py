@@ -99,7 +99,7 @@ def driver_gpus(files: FileTree) -> Iterator[tuple[str, str, str]]:
 
 
 def by_minor(files: FileTree) -> dict[int, str]:
-    """Return GPU UUIDs by the minor number of the device file."""
+    """Return a dict that maps the minor number of each device file to the UUID of its GPU."""
     known = ((whole(minor), uuid) for _, minor, uuid in driver_gpus(files))
     return {minor: uuid for minor, uuid in known if minor is not None}
 
@@ -169,7 +169,7 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
 
 
 def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """Return the UUIDs of GPUs by their Slurm indices. Raise Absent if an index is unknown."""
+    """Return the UUIDs of the GPUs with these Slurm indices. Raise Absent if one is unknown."""
     try:
         return frozenset(minors[order[place]] for place in places)
     except (IndexError, KeyError) as error:

@@ -98,8 +98,8 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A hang: all GPUs of a job wait. `since` is the time at which the last GPU began to wait, and
-    `seconds` is the number of seconds since then on the agent's clock."""
+    """A hang: all GPUs of a job wait without end. `since` is the time at which the last GPU began
+    to wait, and `seconds` is the number of seconds since then on the agent's clock."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()

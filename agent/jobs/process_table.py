@@ -21,7 +21,7 @@ NAMELESS = identity.JobLabels()
 @dataclass(frozen=True, slots=True)
 class TrackedProcess:
     """A process on a GPU. `arrived` is on the agent's monotonic clock, and `started` is in seconds
-    since boot. The job is unnamed until the memory of the process has been read."""
+    since boot. The job has no name until a lookup of its names has finished."""
 
     started: float
     arrived: float
@@ -118,7 +118,7 @@ class ProcessTable:
         return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
-        """If another process has reused the PID, read it again at the next update."""
+        """If a new process has reused the PID, read the new process at the next update."""
         met = self._met.get(pid)
         if isinstance(met, TrackedProcess) and met.started != started:
             del self._met[pid]

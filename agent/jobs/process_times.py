@@ -158,9 +158,9 @@ class _Process:
     def choose_engine(
         self, active: list[tuple[float, int]], launched: float, elapsed: float
     ) -> None:
-        """Choose the thread that ran longest as the engine if it ran much longer than all others.
-        `active` contains seconds and thread IDs, longest first. `launched` is the running time of
-        the launching threads in the last `elapsed` seconds. If they run too, there is no engine."""
+        """Choose the thread that ran longest as the engine, which launches kernels, if it ran much
+        longer than all others and the launching threads. `active` contains seconds and thread IDs,
+        longest first. Launching threads ran for `launched` of the last `elapsed` seconds."""
         ran = next((ran for ran, tid in active if tid == self.engine), 0.0)
         if ran and ENGINE * launched > ran:
             self.launching.pop(self.engine, None)

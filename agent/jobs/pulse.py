@@ -164,8 +164,8 @@ class Pulse:
         return found._replace(steps=self._steps)
 
     def _examine_scales(self) -> None:
-        """Examine all scales with a full window, from the finest, up to the first with a period.
-        Clear the windows of all coarser scales."""
+        """Examine the full windows of all scales (samples per mean), finest first, until one has a
+        period. Clear the windows of all coarser scales."""
         decided = False
         for scale, windows in self._windows.items():
             if decided:

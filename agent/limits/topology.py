@@ -137,8 +137,8 @@ def far_ends(samples: SampleStore) -> Ends:
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
-    """Return the pairs that differ in the best matching. If the two GPUs of a pair report different
-    numbers of links, use the smaller number."""
+    """Return the GPU pairs that differ in the best matching. If the two GPUs of a pair report
+    different numbers of links, use the smaller number."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {

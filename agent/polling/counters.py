@@ -14,12 +14,12 @@ class CounterFilter:
     """Tracks a raw counter, and returns the value to export, or None while it is in doubt.
 
     `fastest` is the maximum plausible increase per second in the unit of the counter, or None for
-    event counters. If the next reading confirms a decrease, it is a reset: the exported value then
-    decreases to the raw value, which Prometheus interprets as a counter reset. If the next reading
-    reverts a decrease or a leap (an implausible increase), it is a glitch and is never exported. If
-    the two readings after a plausible value return to the previous level, that value was a glitch,
-    too. A persistent leap is subtracted from the exported value, except for event counters, and so
-    is a decrease to a value that the counter cannot have reached from 0 in the elapsed time.
+    event counters. A decrease that the next reading confirms is a reset: the exported value then
+    drops to the raw value, as Prometheus expects of a counter reset. If the next reading reverts a
+    decrease or a leap (an implausible increase), it is a glitch and is never exported. If the two
+    readings after a plausible value return to the previous level, that value was a glitch, too. A
+    persistent leap is subtracted from the exported value, except for event counters, and so is a
+    decrease to a value that the counter cannot have reached from 0 in the elapsed time.
     """
 
     fastest: float | None = None

@@ -37,7 +37,7 @@ class GpuProcesses:
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
-        """Forget all GPUs that are not in `gpus`, such as lost GPUs or GPUs with a new index."""
+        """Forget all GPUs that are not in `gpus`, such as lost GPUs and old indexes of GPUs."""
         kept = set(gpus)
         for table in (self._by_gpu, self._divided):
             for gone in table.keys() - kept:
@@ -69,7 +69,7 @@ class GpuState:
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """Statistics about the calls for a GPU. Only its reading thread writes them."""
+    """Statistics about driver calls for a GPU. Only the thread that reads the GPU writes them."""
 
     failures: int = 0  # reads with a failed call, excluding permanent refusals
     timeouts: int = 0  # timeouts of the driver in this turn

@@ -185,7 +185,7 @@ class GpuWatch:
 
     def _try(self, left: LeftGpu, emit: Emit) -> bool:
         """Run the due reads of a GPU, or query the GPU if it is new or lost, or if its MIG mode has
-        changed. Return whether there is a GPU that responds."""
+        changed. Return whether the GPU exists and responds."""
         gpu, nvml, now = self.watched.of(left.index), self.nvml, self.clock.monotonic()
         if nvml is None:
             return False
@@ -260,7 +260,7 @@ class GpuWatch:
             self._set_disconnected(Absent(Reason.FAILED, str(Failure.of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
-        """Query all GPUs every hour, or when the supported queries of a GPU may have changed.
+        """Query all GPUs once an hour, and when a GPU may support different queries than before.
         Otherwise, query only missing GPUs, because they may have returned."""
         now = self.clock.monotonic()
         if now >= self.next_all_gpus or self.watched.round:

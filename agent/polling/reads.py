@@ -149,7 +149,7 @@ class GpuRow(NamedTuple):
 
 class GpuRows:
     """Reads GPU rows in order, and all field IDs in one call: the driver returns adjacent fields of
-    a link together. An absent value does not affect other rows. A lost GPU ends the read.
+    a link together. An absent value does not affect other rows. The read ends if the GPU is lost.
 
     `rows` returns the rows, and is called again in each run until a row has a value. A refused
     query is repeated in each run, because a link that is down may come up.

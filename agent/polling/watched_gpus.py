@@ -70,7 +70,7 @@ class QueryRound:
 class WatchedGpus:
     """The GPUs by UUID. While a GPU is lost or the driver is reloaded, the GPU is kept, and its
     values are absent. If the driver no longer lists a GPU, it and its readings are dropped. A fault
-    of a GPU affects only that GPU. Only the loss of the driver is raised, as Absent(no_driver)."""
+    of a GPU affects only that GPU. If the driver is gone, Absent(no_driver) is raised."""
 
     build: BuildReads
     clock: Clock
@@ -280,8 +280,8 @@ class WatchedGpus:
         return gpu.index in self.threads.left
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
-        """Return the known GPU if it supports the same queries, so that its counters continue. If
-        its reads depend on a temporary refusal that has ended, return None."""
+        """Return the known GPU if it supports the same queries, to continue its counters. If its
+        reads depend on a temporary refusal that has ended, return None."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None

@@ -53,7 +53,7 @@ class Guard:
         return result
 
     def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
-        """Return the reading that `work` returns, with the failure of the last `run`, if any."""
+        """Return the reading that `work` returns, and add the failure of the last `run`, if any."""
         try:
             reading = work(snapshot)
         except Exception as error:
@@ -128,7 +128,7 @@ class Worker:
         self._turns.put(None)
 
     async def _relieve(self, leave: Leave) -> None:
-        """Start another thread as soon as `leave` returns 0, because a call hangs."""
+        """Start another thread when `leave` returns 0, which means that a call hangs."""
         while True:
             with self._lock:
                 wait = leave() if self.busy else None
@@ -160,8 +160,8 @@ class Worker:
 
 
 class InlineWorker(Worker):
-    """A worker without a thread, for tests and for data in memory. `start_turn` runs the whole turn
-    before it returns."""
+    """A worker without a thread, for tests and for data in memory. `start_turn` runs `work` before
+    it returns."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()

@@ -1,1 +1,1 @@
-"""The status of this machine, computed once per tick and shown on the page and in the terminal."""
+"""Computes the status of this machine once per tick, for the page, the terminal, and the API."""

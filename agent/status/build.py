@@ -45,7 +45,7 @@ SOUND = "All expected hardware is present, and no link is known to be slow."
 
 
 class Looked(NamedTuple):
-    """Parts of the status that change only when faults are checked."""
+    """Parts of the status that are computed again only after a check for faults."""
 
     absences: tuple[AbsenceStatus, ...]
     unknown: str | None

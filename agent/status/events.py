@@ -1,4 +1,4 @@
-"""Events of the last 24 hours: faults, periods of lost GPU time, and jobs."""
+"""Events of the last 24 hours: faults, periods in which GPUs lost time, and jobs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

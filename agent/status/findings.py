@@ -171,7 +171,7 @@ def _alert(one: ActiveFault, hider: str, stood: float) -> AlertStatus | None:
 
 
 def grave(findings: Iterable[FindingStatus]) -> bool:
-    """Return whether any finding is critical and has not ended."""
+    """Return whether any finding that has not ended is critical."""
     return any(one.level is Level.CRITICAL and not one.over for one in findings)
 
 
@@ -182,8 +182,8 @@ def is_fault(one: FindingStatus) -> bool:
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level, or None if the level is `good` and a finding is critical: GPUs with a
-    critical finding may work well, but are not shown as healthy."""
+    """Return the level of a group, but None instead of `good` if a finding is critical: the GPUs
+    may do their work, but are not shown as healthy."""
     return None if level is Level.GOOD and grave(findings) else level
 
 

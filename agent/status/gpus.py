@@ -101,8 +101,8 @@ class Judged(NamedTuple):
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the state and cause to show: the largest recent loss until a current loss is 20 s
-        old. If the GPU loses no time now, only a recent loss that is `main` is shown."""
+        """Return the state and cause to show: the largest recent loss, or the current loss after 20
+        s. If the GPU loses no time now, show a recent loss only if it equals `main`."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -112,7 +112,7 @@ class Judged(NamedTuple):
 
 
 class SeenTick(NamedTuple):
-    """Data from a tick that all parts of the status use."""
+    """Data from a tick that several parts of the status use."""
 
     snapshot: Snapshot
     source: StatusSource

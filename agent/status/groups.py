@@ -17,7 +17,7 @@ Members = tuple[Pair | None, list[Judged]]
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
     """Group the GPUs by displayed state, cause, and reason. Sort the groups by severity, then by
-    size, both in descending order. A GPU for which others wait is shown with its own loss."""
+    size, both in descending order. If other GPUs wait for a GPU, its group shows its own loss."""
     main, awaited = _main_loss(gpus), {gpu.waits_for for gpu in gpus}
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -138,7 +138,7 @@ def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
 
 
 def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """Return the current state of GPUs that lost time in the window, for example `, busy now`, `, 3
+    """Return the current state of GPUs that have lost time recently, for example `, busy now`, `, 3
     of 8 now`, or, if at least half of the loss continues in the last 10 s, `, ongoing`."""
     same = sum(gpu.pair == pair for gpu in gpus)
     if same:

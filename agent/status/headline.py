@@ -86,7 +86,7 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
 def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
-    """Return a clause whose text is shown instead of the findings of the given kinds."""
+    """Return a clause that is shown in place of all findings of the given kinds."""
     fault = by_kind()[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     return HeadlineClause(

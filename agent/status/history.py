@@ -70,7 +70,7 @@ LOST = len(PAIRS) + 1
 
 @dataclass(slots=True)
 class ValueHistory:
-    """History of a GPU, by slot."""
+    """History of a GPU, with a slot for each second."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
     rings: "tuple[array[int], ...]" = field(
@@ -125,7 +125,7 @@ class ValueHistory:
 
 
 def _ordered(ring: "array[int]", newest: int, last: int = SPAN) -> "array[int]":
-    """Return the `last` codes up to the second `newest`, oldest first."""
+    """Return the last `last` integers up to the second `newest`, oldest first."""
     end = newest % SPAN + 1
     return ring[end - last : end] if last <= end else ring[end - last :] + ring[:end]
 
@@ -226,5 +226,5 @@ class History:
 
 
 def _text(ring: "array[int]", newest: int, slots: int) -> str:
-    """Return the latest codes as Base64-encoded little-endian integers."""
+    """Return the latest integers in little-endian order, encoded as Base64."""
     return b64encode(_ordered(ring, newest, slots).tobytes()).decode()

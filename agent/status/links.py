@@ -55,8 +55,8 @@ class FarEnds:
             self._join(samples)
 
     def _join(self, samples: SampleStore) -> None:
-        """Add the links that have been down since the agent started. If the system has no
-        NVSwitches and only two GPUs have such links, the links connect these two GPUs."""
+        """Add links that have been down since the agent started. If only two GPUs have such links,
+        and there are no NVSwitches, the links connect these two GPUs."""
         unknown: defaultdict[int, list[Labels]] = defaultdict(list)
         for labels, up in samples.all(nvlink.LINK_UP).items():
             if not up and labels not in self.ends:
@@ -150,7 +150,7 @@ def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
 
 
 def load_of(up: bool, ratio: float | None, full: float) -> LinkLoad:
-    """Return the load category of a link."""
+    """Return the `LinkLoad` of a link, which determines its colour."""
     if not up:
         return LinkLoad.DOWN
     if ratio is None:

@@ -100,7 +100,7 @@ class FindingStatus(Part, frozen=True, kw_only=True):
 
 
 class GpuFigures(Part, frozen=True, kw_only=True):
-    """Current figures of a GPU and limits. Power and tensor throughput are means over 10 s."""
+    """Current figures of a GPU, and limits. Power and tensor throughput are means over 10 s."""
 
     activity_ratio: float | None = None
     sm_active_ratio: float | None = None

@@ -241,8 +241,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the sort key of a device: whether it is full, the utilization of the busier direction
-    (in tenths of the threshold), the traffic (in powers of 4), and the name."""
+    """Return the sort key of a device: whether it is at its limit, the utilization of the busier
+    direction (in tenths of the threshold), the traffic (in powers of 4), and the name."""
     nearest = max([(way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways])
     moved = max([way.bytes_per_second or 0.0 for way in ways])
     power = round(log(moved, 4)) if moved else 0

@@ -15,7 +15,7 @@ from agent.specs.sheets import SystemSpec
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """Data from a tick: accounts, data paths, jobs, and faults. Use it only in the event loop."""
+    """The latest accounts, data paths, jobs, and faults. Use it only in the event loop."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # recent samples
