@@ -10,7 +10,7 @@ MOST_NAMES = 65_536
 """Maximum number of names or numbers in a list from Slurm."""
 
 MOST_ANCESTORS = 64
-"""Maximum number of ancestors of a process. A longer chain is a loop caused by reused PIDs."""
+"""Maximum number of a process's ancestors. If there are more, reused PIDs form a loop."""
 
 MOST_THREADS, MOST_FOLLOWED, MOST_DESCENDANTS = 5000, 24, 128
 """In a tick, the agent lists up to MOST_THREADS threads of a process, and reads up to MOST_FOLLOWED

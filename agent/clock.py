@@ -159,7 +159,7 @@ class Stopwatch:
     """Measures the wall-clock seconds that the calls of a thread take. Waits for a CPU are
     excluded, because an overloaded machine must not look like a driver that hangs.
 
-    A call that hangs sleeps in the driver or spins on the driver's lock. This time is included.
+    A hanging call sleeps in the driver or spins on the driver's lock. This time is included.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")
@@ -177,7 +177,7 @@ class Stopwatch:
     @property
     def took(self) -> float:
         """Wall-clock seconds since the start, excluding waits for a CPU. Any thread may read this
-        property. Less than 0.1 s includes waits, because determining them is expensive."""
+        property. A time below 0.1 s includes waits, because determining them is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

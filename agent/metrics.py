@@ -1,4 +1,4 @@
-"""Reads TOML files next to modules, and the metrics that they declare."""
+"""Reads the TOML files next to modules, and the metrics that these files declare."""
 
 import tomllib
 from collections.abc import Mapping

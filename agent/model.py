@@ -363,7 +363,7 @@ class Snapshot:
 
     Each GPU that is present has a verdict, or an absence with a reason in `unjudged`. `findings`
     contains the faults of the machine, or is None if faults have not been checked. `turns` contains
-    the wall-clock seconds of each worker's current run of reads, without waits for a CPU.
+    the wall-clock seconds of each worker thread's current reads, without waits for a CPU.
     """
 
     tick: int

@@ -84,7 +84,7 @@ def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
 
 
 def _ranged(names: list[list[str]]) -> list[str]:
-    """Return names, given as their parts, as a single range if only one number differs."""
+    """Join names, split into parts, into one range if they differ in only one number."""
     apart = [place for place, parts in enumerate(zip(*names, strict=True)) if len({*parts}) > 1]
     if len(apart) != 1:
         return list(map("".join, names))

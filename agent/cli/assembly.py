@@ -182,8 +182,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the reads of the host by worker name. A read that blocks, for example because
-        device firmware hangs, delays only the reads of its worker."""
+        """Return the schedules of the host's reads by worker name. A read that blocks, for example
+        because device firmware hangs, delays only the reads of its worker."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,

@@ -57,7 +57,7 @@ def device_nodes() -> set[str]:
 class DriverRelease:
     """Called after each tick. It restarts this program if, after a release, a thread hangs in the
     driver or NVML keeps a device node open. On restart, the kernel closes all open files. The
-    program does not load NVML while the release file is in force. The program also restarts after
+    program does not load NVML while the driver must stay released. The program also restarts after
     the driver was replaced, because the old library remains mapped and no longer works."""
 
     asked_back: Callable[[], str]

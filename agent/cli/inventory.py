@@ -196,8 +196,8 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the targets once or at an interval, or serve them over HTTP. An error in the first pass
-    ends the command. A later error is printed, and the file is not changed."""
+    """Write the targets once or at an interval, or serve them over HTTP. An error at the start ends
+    the command. A later error is printed, and the file is not changed."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0

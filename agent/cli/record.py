@@ -50,8 +50,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop_once(*_: object) -> None:
-    """Stop as on Ctrl-C. Ignore later signals while the recording is written, because both the
-    shell and the terminal may send a signal."""
+    """Stop as on Ctrl-C. Ignore later signals while the recording is written, because the shell and
+    the terminal may each send a signal."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt

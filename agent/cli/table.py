@@ -85,8 +85,8 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
 
 
 def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
-    """Return the minimum width of each column: at least `NARROWEST` (or all of a shorter cell), and
-    wide enough that no word is split."""
+    """Return the minimum width of each column: at least `NARROWEST` (or the width of a narrower
+    column), and wide enough that no word is split."""
     lines = partial(textwrap.wrap, width=NARROWEST, break_long_words=False)
     parts = (
         (row[i : i + 1] if keep else lines(row[i]) for row in cells) for i, keep in enumerate(kept)

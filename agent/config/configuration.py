@@ -106,8 +106,8 @@ def _in_file(
 
 
 def _similar(key: str, keys: Iterable[str]) -> list[str]:
-    """Return the keys with the same name in other sections. If there are none, return the keys of
-    the section, or else keys with a similar name, or else all keys."""
+    """Return suggestions for an unknown key: keys with the same name in other sections, or else the
+    keys of its section, or else keys with a similar name, or else all keys."""
     from difflib import get_close_matches
 
     table, _, name = key.rpartition(".")

@@ -1,4 +1,4 @@
-"""Decodes values from users with msgspec. An error message contains the key and a description of
+"""Uses msgspec to decode values from users. An error message contains the key and a description of
 the expected value, which comes from a `Meta(description=...)`, a `TextCheck`, the values of a
 Literal, or the keys of a Struct."""
 

@@ -72,8 +72,8 @@ class NvmlDevice:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any, part: str = "") -> float:
-        """Call a getter and return its value, or a `part` of it: an index, the name of a
-        structure's member, or `len` for the length of a list."""
+        """Call a getter and return its value, or the part of it that `part` selects: an index, the
+        name of a structure's member, or `len` for the length of a list."""
         answer = self.get(call, *args)
         if part == "len":
             answer = len(answer)

@@ -1,4 +1,4 @@
-"""Lists the MIG instances of a GPU, and processes. Handles become invalid when the GPU is
+"""Lists the MIG instances and the processes of a GPU. Handles become invalid when the GPU is
 repartitioned, so the instances must be listed again in each read."""
 
 from typing import Any, NamedTuple

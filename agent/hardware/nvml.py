@@ -127,11 +127,11 @@ sys.stdout.write("survived")
 sys.stdout.flush()
 sys.stdin.read()
 """
-"""Program of the child process. It keeps NVML open until the agent has initialized NVML, because
-without persistence mode, the driver would shut down GPUs without clients in between."""
+"""Program of the child process. It keeps NVML open until the agent has initialized NVML. Otherwise,
+without persistence mode, the driver would shut the GPUs down and start them again."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Pause in seconds after a crash of the library. Each crash doubles it, up to LONGEST_PAUSE."""
+"""Pause in seconds after a crash of the library, doubled by each crash up to LONGEST_PAUSE."""
 
 
 class TriedInit:

@@ -205,7 +205,7 @@ class Descent:
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
         """Yield the children in the lists of the threads that have forked before. Other threads are
-        checked at intervals. If `first` is true, the main thread is always checked."""
+        checked at longer intervals. If `first` is true, the main thread is always checked."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

@@ -32,7 +32,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
-"""Maximum size in bytes of an uncompressed recording: about two hours of eight GPUs. Longer
+"""Maximum size in bytes of an uncompressed recording: about two hours with eight GPUs. Longer
 recordings are neither written nor read. The replay of a real recording needs four to seven times as
 much memory."""
 
@@ -203,8 +203,8 @@ class TapedBuffer:
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Return the samples after `last_seen` that the driver had at time `now`. They may have
-        been read later in the recording, because the read interval may differ during replay."""
+        """Return the samples after `last_seen` that the driver had at time `now`. The recording may
+        contain them at a later time, because the read interval may differ during replay."""
         if self._delay is None:
             self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
         had = bisect_right(self.stamps, now * 1000 - self._delay)

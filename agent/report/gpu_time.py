@@ -132,7 +132,7 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
 
 
 def _work(report: Report) -> str:
-    """Return a sentence with the GPU-hours allotted to jobs, at work, and otherwise not lost."""
+    """Return a sentence with the GPU-hours that were allotted, busy, not lost, or without a job."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{report.hours(every.given)} of {report.hours(all_of)} GPU-hours were given to jobs"

@@ -61,8 +61,8 @@ class NoAnswer(BadInput):
 
 
 def prometheus_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
-    """Return a report on a period from Prometheus. A `known` price has precedence over the prices
-    of the nodes. Raise NoAnswer if the server does not respond."""
+    """Return a report on the period `since`, with data from Prometheus. A `known` price has
+    precedence over the prices of the nodes. Raise NoAnswer if the server does not respond."""
     now, price = time.time(), known or price_of(url, since)
     each = prices_of(since) if price.each and not known else ""
     rows = from_prometheus(url, since, by, job, each)
@@ -76,8 +76,8 @@ def prometheus_report(url: str, since: str, by: str, job: str, known: Price | No
 
 
 def agent_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
-    """Return a report on a period from an agent. A `known` price has precedence over the price of
-    the agent. Raise NoAnswer if the agent does not respond."""
+    """Return a report on the period `since`, with data from an agent. A `known` price has
+    precedence over the price of the agent. Raise NoAnswer if the agent does not respond."""
     now, price = now_and_price(url)
     hours = None if job else from_hours(url, now, since, by, "")
     if hours and hours.begin > now - seconds_of(since):

@@ -123,8 +123,8 @@ class NotifySocket:
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
-        """Notify systemd of the start and end of a reload. The start includes a timestamp, which
-        systemd compares with the time of its request."""
+        """Notify systemd of the start and end of a reload. The first message includes a timestamp,
+        which systemd compares with the time of its request."""
         self.send(f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}")
         yield
         self.send(READY)

@@ -96,7 +96,7 @@ class SimulatedNic(SimulatedDevice):
 
 @dataclass(slots=True)
 class SimulatedHca(SimulatedDevice):
-    """An InfiniBand port. A fault reduces its rate to a lower rate."""
+    """An InfiniBand port. The fault `slow` reduces its rate to `lower`."""
 
     usual: str
     lower: str

@@ -71,7 +71,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Make an NVML function fail with `code` (None: succeed again), for one GPU or for all."""
+        """Make an NVML function fail with `code` (None: no longer fail), for one GPU or all."""
         if code is None:
             self.failures.pop((function, index), None)
         else:

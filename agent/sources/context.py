@@ -23,7 +23,7 @@ SM_CLOCK = 1  # Value of `nvmlClockType_t`
 
 MOST_DEVICES = 256
 """Maximum number of disks, NICs, ports, arrays, and sensors to report per kind. With 2,000 disks, a
-scrape had 3.5 MB."""
+scrape returned 3.5 MB."""
 
 
 def _question(call: str | int) -> tuple[Question, str]:
@@ -123,7 +123,7 @@ class GpuContext:
     ) -> Read:
         """Return a read of this GPU. `every` is a number of seconds, or a function that returns it.
         If `together` is true, the reads of all GPUs run in the same tick, so that their values can
-        be compared. Other reads are staggered."""
+        be compared. Other reads are spread over the interval."""
         interval = fixed(every) if isinstance(every, int | float) else every
         place = self.device.identity.index / max(1, self.gpus)
         return Read(

@@ -41,7 +41,7 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # stand for an unknown speed 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
     """Return the NICs among the interfaces. A NIC is an interface with a device. Virtual
     interfaces, such as bridges, send through NICs and are omitted. If no interface has a device, as
-    in a container, return all. If `ignore` is configured, only `ignore` decides."""
+    in a container, return all. If `ignore` is configured, return all that it does not match."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:

@@ -69,8 +69,8 @@ class LinkReads:
         return self._bytes(TOTALS, {ALL_LINKS: ()})
 
     def totals_interval(self) -> float:
-        """Return the interval (s) of reading the totals. It is short without GPM or while links are
-        at least half full, and longer while links are quiet or the driver returns no totals."""
+        """Return the interval (s) of the byte totals. It is short without GPM or while links are at
+        least half full, and longer while links are quiet or the driver returns no totals."""
         if not self.totals.answered:
             return intervals.LINKS
         if self._gpu.gpm is None:
@@ -132,7 +132,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval (s) for remote devices. It is short if a link has just come up."""
+        """Return the interval (s) of `far_ends`. It is short if a link has just come up."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
@@ -166,8 +166,8 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """Return the kind of device at the remote end of a link, and its PCI address if it is a GPU.
 
     If the device is a switch or the link is down, all bits of the address are set. Drivers before
-    470 do not report the kind. A device with a valid address is then a GPU, because these drivers
-    do not support any known system with NVSwitches.
+    470 do not report the kind. With these drivers, every device with a valid address is a GPU,
+    because no known system with NVSwitches supports them.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")

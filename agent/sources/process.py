@@ -36,8 +36,8 @@ SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
-"""If more memory (bytes) is used but no process is listed, processes are hidden. In a container
-that cannot see the host's processes, the driver lists none."""
+"""If more memory (bytes) than this is used, but no process is listed, processes are hidden. In a
+container that cannot see the host's processes, the driver lists none."""
 
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
 MOST_SHOWN = 8  # Maximum number of processes per GPU that the page names
@@ -131,7 +131,7 @@ class Processes:
                     out.add(PROCESS_MEMORY, held, pid, name)
 
     def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
-        """Add the GPU time share of each process since the last read. Skip earlier samples."""
+        """Add the GPU time share of each process since the last read. Skip samples already read."""
         samples: Sequence[Any] = ()
         try:
             if self._servers:

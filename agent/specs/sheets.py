@@ -193,7 +193,7 @@ def recognise(
     models: tuple[str, ...], product: str, configured: str = "", *, racked: bool = False
 ) -> SystemSpec | None:
     """Return the system with the given GPU models (NVML names) and DMI product name, or None.
-    `racked` is true if a GPU reports a chassis.
+    `racked` is true if a GPU reports a rack chassis.
 
     `configured` names a spec sheet, which is then the result. Raise ConfigError if there is none.
     Some GPUs may be missing, but the others must match. A DGX must have an NVIDIA product name.
