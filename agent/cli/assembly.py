@@ -85,7 +85,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
-    """Return hardware that passes every response to a recorder, and this recorder."""
+    """Return hardware that records its responses, and the recorder that collects them."""
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)

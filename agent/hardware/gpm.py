@@ -85,7 +85,7 @@ class Measurement(NamedTuple):
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
 
     def share(self, metric: GpmId) -> float:
-        """Return a percentage as a fraction (0-1). Raise Absent as `value` does."""
+        """Return a percentage as a fraction (0-1). Raise Absent if GPM did not report it."""
         return self.value(metric) / 100
 
 

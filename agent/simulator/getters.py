@@ -98,10 +98,10 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
 
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
-    """Return the number of ECC errors of severity 0 (corrected) or 1 (uncorrected). GPUs with an
-    odd index have an earlier corrected error. In MIG mode, volatile errors of the whole GPU are not
-    available (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an A100 in
-    NVIDIA/nvidia-docker issue 1473)."""
+    """Return the number of ECC errors of severity 0 (corrected) or 1 (uncorrected). On GPUs with an
+    odd index, the lifetime count of corrected errors starts at 1. In MIG mode, volatile errors of
+    the whole GPU are not available (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q
+    output of an A100 in NVIDIA/nvidia-docker issue 1473)."""
     if gpu.mig and not lifetime:
         refuse(driver.NOT_SUPPORTED)
     before = gpu.index % 2 if lifetime and not severity else 0

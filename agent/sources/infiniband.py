@@ -30,7 +30,8 @@ FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
 
 
 class PortCounter(NamedTuple):
-    """A port counter: its metric, its file, and the factor to the unit of the metric."""
+    """A port counter: its metric, its file, and the factor that converts it to the metric's
+    unit."""
 
     metric: Metric
     file: str

@@ -144,7 +144,7 @@ class LinkReads:
     def error_rows(self) -> list[GpuRow]:
         """Return a GPU row for each link and kind of error. If any link supports field IDs, use
         these, because the getter takes 0.8 ms per counter on Hopper. A link that is down refuses
-        queries, which must not affect other links."""
+        queries. Its refusals must not affect other links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in fields.items()]
