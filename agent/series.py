@@ -182,8 +182,7 @@ class SampleStore:
         return held[0] if self.now <= held[0][0][-1].until else None
 
     def value(self, metric: Metric, *labels: str) -> float | None:
-        """Return the latest value of the series with these label values, or None if it is
-        absent."""
+        """Return the latest value of the series with these labels, or None if it is absent."""
         found = self._find(metric, labels)
         return found[0][-1].values[found[1]] if found else None
 

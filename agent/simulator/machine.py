@@ -19,8 +19,7 @@ LOST_XID = 79  # GPU has fallen off the bus
 
 class Machine:
     """A machine on which a scenario runs. Every query advances the machine to the current clock
-    time, which applies changes of the scenario and faults. Counters are computed when they are
-    read."""
+    time, which applies changes of the scenario and faults. Counters are computed when read."""
 
     def __init__(self, system: SystemModel, scenario: str, clock: Clock) -> None:
         self.system = system

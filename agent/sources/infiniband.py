@@ -30,8 +30,7 @@ FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
 
 
 class PortCounter(NamedTuple):
-    """A port counter: its metric, its file, and the factor that converts it to the metric's
-    unit."""
+    """A port counter: its metric, its file, and the factor to convert it to the metric's unit."""
 
     metric: Metric
     file: str
