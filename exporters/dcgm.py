@@ -75,7 +75,7 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
     def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
-        """Return the value of the field by UUID. Omit GPUs that lack one of its metrics."""
+        """Return the value of the field by GPU UUID. Omit GPUs that lack one of its metrics."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name in self.metrics:
             place = METRICS[name].labels.index

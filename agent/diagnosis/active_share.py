@@ -284,9 +284,9 @@ def _by_level(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
 ) -> ActiveShares:
     """Divide the active share, based on DRAM activity. Time without DRAM activity is waiting. DRAM
-    activity is assumed to be the same during transfers as during work, because windows with work
-    include transfers. The GPU waits for the peer that waits least. If all ranks wait, a late kernel
-    launch is the cause, for at most the idle time of the least active GPU."""
+    activity is assumed to be the same during transfers as during work, because the 100 ms windows
+    with work include transfers. The GPU waits for the peer that waits least. If all ranks wait, the
+    cause is late kernel launches, for at most the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < NOTHING:  # only collectives or work in caches, equal on every rank
@@ -331,8 +331,8 @@ def _small_messages(second: ActiveSecond) -> float:
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
     """Return the assumed ratio of SM activity to overall activity while the GPU computes. It is
-    higher than in the windows with the least waiting, because these windows may include transfers.
-    Dense matrix products use all SMs."""
+    higher than in the 100 ms windows with the least waiting, which may include transfers. Dense
+    matrix products use all SMs."""
     if _transfers_alone(second):
         return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0

@@ -44,7 +44,7 @@ class AdviceSeconds:
 
 
 def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, str]:
-    """Return the advice that applied longest to each loss, summed over the given GPUs."""
+    """Return, for each state and cause, the advice for most of the time lost on these GPUs."""
     sums: defaultdict[Pair, defaultdict[str, float]] = _no_time()
     for pair, fitted in chain.from_iterable(one.lost.items() for one in accounts):
         for advice, seconds in fitted.items():

@@ -167,7 +167,7 @@ class Evidence:
 
     @property
     def looks_busy(self) -> bool:
-        """Whether the GPU is active almost all the time. It may only be spinning."""
+        """Whether the GPU is active almost all the time, even if its kernels only spin."""
         return self.mean_activity >= self.context.thresholds.busy
 
     @cached_property

@@ -42,9 +42,9 @@ def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
 
 
 def hung(e: Evidence) -> tuple[bool, Found] | None:
-    """Return whether a waiting job hangs, and the evidence. The result is false if the job may be
-    waiting for another host. Return None if any GPU of the job works, or if there is no evidence
-    that a GPU waits for another GPU."""
+    """Return whether a waiting job hangs, and the evidence. The result is false if the job may wait
+    for a process on a different host. Return None if any GPU of the job works, or if there is no
+    evidence that a GPU waits for another GPU."""
     least = LEADER_WINDOW
     if e.history.waits_for < least or not e.peers:  # first, to avoid reading every peer
         return None

@@ -2,7 +2,7 @@
 a directory (StateDirectory=), on disk. Each hour has a file, which is always replaced as a whole.
 
 A disk may hang, so all disk access runs on a separate thread. Hours in the future are kept but not
-shown, because the clock was wrong earlier, or is wrong now.
+shown: the clock was wrong then, or it is wrong now.
 """
 
 import os
@@ -65,7 +65,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add the totals of another hour. If `named` is false, add them without owners."""
+        """Add the totals in `other`. If `named` is false, add them without owners."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)

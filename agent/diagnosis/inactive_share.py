@@ -212,7 +212,7 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 def _arriving(e: Evidence) -> float:
     """Return the bytes per second received over the network, or 0 if they are too few to be data
-    for the GPU. The last 2 s are checked too, because the mean includes data of an ended job."""
+    for the GPU. The last 2 s are checked too, because the mean may include data of an ended job."""
     rates = [e.host.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
     return rates[0] if min(rates) >= DATA_RATE else 0.0
 

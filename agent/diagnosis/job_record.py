@@ -113,7 +113,7 @@ class JobRecord:
         self._compare(now)
 
     def join(self, other: "JobRecord") -> None:
-        """Merge another record into this record, because both turned out to be the same job."""
+        """Merge another record into this one, because both turned out to describe one job."""
         for uuid, use in other.uses.items():
             mine = self.uses.get(uuid)
             if mine is None or mine.before is None:

@@ -99,7 +99,7 @@ class JobPulse(NamedTuple):
 
 def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
     """Return the step time that most GPUs of a job agree on. `pulses` maps UUIDs to pulses. GPUs
-    that exchange data run the same steps, so if `exchange` is true, GPUs with another step time are
+    that exchange data run the same steps, so if `exchange` is true, GPUs with other step times are
     in `apart`. Otherwise the GPUs may belong to different jobs of a sweep, with different steps."""
     steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
     middle = median(steps.values()) if steps else 0.0

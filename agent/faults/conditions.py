@@ -1,5 +1,5 @@
 """Conditions of faults, in the subset of PromQL that the agent can evaluate on its own samples and
-windows. An alerting rule contains the same text. The agent parses each condition once.
+sums. An alerting rule contains the same text. The agent parses each condition once.
 
 The agent monitors a single machine, so its series have no target labels (`instance` and `job`), and
 a join on target labels alone matches all series. `windows.py` computes `increase` and `changes`.

@@ -61,7 +61,7 @@ class Look:
 
 
 class Seen(NamedTuple):
-    """An instance of a fault. If `severity` is None, the severity in the declaration applies."""
+    """A fault found in a check. If `severity` is None, the severity in the declaration applies."""
 
     gpu: GpuKey | None = None
     device: str = ""

@@ -16,7 +16,7 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """A kind of place: its text, as a template with alert labels, and the path of its dashboard."""
+    """A kind of place: its text (a template with alert labels), and the path of its dashboard."""
 
     text: str
     board: str

@@ -46,7 +46,7 @@ IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"
 
 
 class AlertState(StrEnum):
-    """State of a fault's alert. It depends on how long the condition has been true in the agent."""
+    """State of a fault's alert. It depends on how long the agent has found the condition true."""
 
     WOULD_FIRE = "would_fire"  # the condition has been true for as long as the rule requires
     HOLDING = "holding"  # the condition is true, but not for long enough yet

@@ -53,7 +53,7 @@ class _Sums:
     sums: "array[float]" = field(default_factory=lambda: array("f"))
 
     def add(self, bucket: int, amount: float, size: int) -> None:
-        """Add an amount, and keep the last `size` buckets."""
+        """Add an amount, and drop all but the last `size` buckets."""
         place = bucket - self.first
         self.sums.extend([0.0] * (place + 1 - len(self.sums)))
         self.sums[place] += amount
@@ -109,7 +109,7 @@ class _Window:
 
 @dataclass(slots=True, eq=False)
 class FaultSamples:
-    """The latest samples, and the sums over the windows that conditions use."""
+    """The latest samples, and the sums over time windows that conditions use."""
 
     store: SampleStore = field(default_factory=SampleStore)
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)

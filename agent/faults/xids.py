@@ -122,7 +122,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _texts(finding: Finding) -> tuple[str, str]:
-    """Return what happened, and the first step, for the XID error of a finding."""
+    """Return texts for the XID error of a finding: its meaning and its first step."""
     code = int(finding.device)
     if code in NVLINK5 and finding.severity is not meaning(code).severity:
         critical = finding.severity is Severity.CRITICAL

@@ -94,7 +94,7 @@ def root(line: Sequence[Ancestor]) -> Ancestor:
     """Return the topmost process of the same job in `line`, a process followed by its ancestors.
 
     The search begins at the topmost rank launcher (or else at the first process), and ends below a
-    program that starts unrelated jobs or below another user's process. Both may be services that
+    program that starts unrelated jobs or below another user's process. These may be services that
     start jobs for many users.
     """
     at = max(_starters(line), default=0)

@@ -75,7 +75,7 @@ class ProcessTable:
         self._keys: dict[int, str] = {}
 
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
-        """Update the table: add new processes on the GPUs, and drop processes that have left.
+        """Update the table: add new processes on the GPUs, and drop those no longer on a GPU.
 
         The arrival time of a new process is now or, on a GPU that is seen for the first time, the
         start time of the process.

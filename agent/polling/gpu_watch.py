@@ -61,7 +61,7 @@ class GpuWatch:
 
     def run(self, emit: Emit) -> None:
         """Run all due reads and checks. If a GPU hangs, another thread takes over the other GPUs,
-        and this thread stays with the GPU until the GPU has responded promptly for some time."""
+        and this thread stays with the GPU until the GPU has recovered."""
         try:
             self._turn(emit)
         except Left as left:

@@ -267,8 +267,8 @@ def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
     """Log a read that begins to fail, recovers, or fails in a different way. Do not log it while
-    its state remains the same. Two errors of the same type in the same place are the same failure,
-    even if their messages differ."""
+    its state remains the same. Two errors of the same type from the same line of code are the same
+    failure, even if their messages differ."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):
         return

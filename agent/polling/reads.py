@@ -56,7 +56,7 @@ class ReadOutput:
     filters: Filters | None = None  # filters for counters, if there are earlier readings
 
     def add(self, metric: Metric, value: float | Absent, *labels: str) -> None:
-        """Add a value, or the reason why it is absent. An impossible value is absent."""
+        """Add a value, or the reason why it is absent. An impossible value becomes absent."""
         if isinstance(value, Absent):  # raising a shared error keeps stack frames
             self.absent(metric, value, *labels)
             return
@@ -242,7 +242,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 
 def is_pending(read: Read, reading: Reading) -> bool:
-    """Return whether a read requested another run. If so, its previous reading remains valid."""
+    """Return whether a read asked to run again. If so, its previous reading remains valid."""
     return read.due <= reading.at
 
 

@@ -1,4 +1,4 @@
-"""Builds the status when it is requested, at most once per tick, from the tick, the GPU time
+"""Builds the status when it is requested, at most once per tick, from the snapshot, the GPU time
 accounts, and the faults."""
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -25,8 +25,8 @@ class Level(StrEnum):
 
 
 class Part(Struct, frozen=True, gc=False):
-    """A part of the status. Parts contain no cycles, so the garbage collector need not visit the
-    hundreds of parts that are built on every tick."""
+    """A part of the status. Parts contain no reference cycles, so the garbage collector can skip
+    the hundreds of parts that are built on every tick."""
 
 
 class AlertStatus(Part, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class HeadlineClause(Part, frozen=True, kw_only=True):
 class GpuGroup(Part, frozen=True, kw_only=True):
     """GPUs with the same verdict. If `state` is null, `reason` is a code that explains this.
 
-    `share` is the share of the last `window_seconds` spent in the state with the cause. `since` is
+    `share` is the share of the last `window_seconds` spent in this state for this cause. `since` is
     the time at which the first of the GPUs entered the state.
     """
 

@@ -25,7 +25,7 @@ HEADERS = {
 
 
 def add_routes(router: web.UrlDispatcher, feed: Feed | None) -> None:
-    """Add routes for the index and the other files of the page. Browsers do not store the index."""
+    """Add routes for the index and the other files of the page. Browsers do not cache the index."""
     index = STATIC / INDEX
     text = index.read_text(encoding="utf-8")  # now: later, a disk may hang
     router.add_get("/", partial(_serve_index, text, feed) if feed else partial(_serve_file, index))
