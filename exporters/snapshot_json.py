@@ -36,7 +36,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, without: str = "") -> Document:
-    """Return values by metric name, as lists if there are labels besides `gpu` and `uuid`."""
+    """Return a dict from metric names to values, or to lists if there are further labels."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone:

@@ -285,8 +285,8 @@ def _by_level(
 ) -> ActiveShares:
     """Divide the active share, based on DRAM activity. Time without DRAM activity is waiting. DRAM
     activity is assumed to be the same during transfers as during work, because the 100 ms windows
-    with work include transfers. The GPU waits for the peer that waits least. If all ranks wait, the
-    cause is late kernel launches, for at most the idle time of the least active GPU."""
+    with work include transfers. The GPU waits for the peer that waits least. If all ranks wait,
+    kernel launches are late, for at most the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < NOTHING:  # only collectives or work in caches, equal on every rank

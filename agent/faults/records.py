@@ -36,7 +36,7 @@ def events(
     scrape within the window lacks the series. Otherwise, every old event would seem new after a gap
     between two scrapes, after a lost GPU changes the numbers of other GPUs, or after Prometheus
     starts. The agent's scrapes are matched by all target labels, so scrapes from before a target
-    was relabelled do not count. A restart of the agent may end the series. For a counter over the
+    was relabelled do not count. A restart of the agent may end a series. For a counter over the
     lifetime of a GPU (`of_life`), only scrapes with any part of the counter are considered, because
     a value that is read just after the agent starts may be as old as the GPU.
     """

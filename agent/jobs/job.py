@@ -217,8 +217,8 @@ Seconds = Mapping[Pair, float]
 
 def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
     """Return the time lost to each cause, and the saving if the cause were removed, largest saving
-    first. The slowest GPU sets the pace, so removing a cause only saves time until another GPU is
-    the slowest."""
+    first. The slowest GPU sets the pace, so removing a cause saves time only until a different GPU
+    is the slowest."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
         return ()

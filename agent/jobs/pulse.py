@@ -115,7 +115,7 @@ class PulseReading(NamedTuple):
 
 
 class Period(NamedTuple):
-    """The period in a window, in values or seconds, and the autocorrelation at this period."""
+    """The period found in a window (in values or seconds), and the autocorrelation at it."""
 
     length: float
     strength: float
