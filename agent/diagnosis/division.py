@@ -183,7 +183,7 @@ def own_work(e: Evidence) -> Found:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """Divide the active share. Without GPM, the division is based on power and NVLink traffic."""
+    """Divide the active time. Without GPM, the division is based on power and NVLink traffic."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = e.by_links

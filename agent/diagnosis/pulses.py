@@ -74,7 +74,7 @@ class GpuPulse:
         return self.reading.reason or (Reason.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """Set the PIDs on the GPU. If none of them was there before, start a new pulse."""
+        """Store the PIDs on the GPU. If none of them was there before, start a new pulse."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids

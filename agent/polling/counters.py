@@ -17,9 +17,9 @@ class CounterFilter:
     event counters. A decrease that the next reading confirms is a reset: the exported value then
     drops to the raw value, as Prometheus expects of a counter reset. If the next reading reverts a
     decrease or a leap (an implausible increase), it is a glitch and is never exported. If the two
-    readings after a plausible value return to the previous level, that value was a glitch, too. A
-    persistent leap is subtracted from the exported value, except for event counters, and so is a
-    decrease to a value that the counter cannot have reached from 0 in the elapsed time.
+    readings after a plausible value return to the previous level, that value was a glitch, too. The
+    exported value excludes persistent leaps, except for event counters. It also excludes decreases
+    to values that the counter cannot have reached from 0 in the elapsed time.
     """
 
     fastest: float | None = None
