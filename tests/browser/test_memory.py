@@ -9,6 +9,7 @@ import pytest
 from tests.browser.chromium import Chromium
 from tests.browser.page import Page
 from tests.stack.fleet import Fleet
+from tests.support.nightly import shortly
 
 SPEED, MINUTES = 60.0, 10
 GROWTH = 1_500_000
@@ -41,10 +42,11 @@ def weights(page: Page) -> Iterator[Weight]:
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("system", shortly(("l40s", "dgx-station-v100"), ("l40s",)))
 def test_ten_minutes_leave_the_memory_of_the_page_flat(
-    chromium: Chromium, machines: Callable[..., Fleet]
+    chromium: Chromium, machines: Callable[..., Fleet], system: str
 ) -> None:
-    address = machines(SPEED, tour="l40s:tour").page("tour")
+    address = machines(SPEED, tour=f"{system}:tour").page("tour")
     with Page(chromium) as page:
         page.go(address)
         page.until(lambda p: p.all(".tile", "data-gpu"), "tiles")

@@ -15,6 +15,7 @@ from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
 from tests.support.machine_controls import restore, set_mig
 from tests.support.machines import AgentBench, simulated
+from tests.support.nightly import NIGHTLY
 from tests.support.odd_answers import KINDS, OddAnswers, strike
 
 
@@ -144,7 +145,13 @@ def test_so_is_one_whose_answers_cannot_be_but_not_for_one_of_them() -> None:
         assert (counted["0"], counted["1"] > 0) == (0, counts)
 
 
-@pytest.mark.parametrize(("code", "ill", "before"), [(1, 0, 0), (1, 1, 5), (9, 0, 5), (18, 1, 0)])
+@pytest.mark.parametrize(
+    ("code", "ill", "before"),
+    [
+        *((1, 0, 0), (1, 1, 5), (9, 0, 5), (18, 1, 0)),
+        *(pytest.param(*case, marks=NIGHTLY) for case in ((9, 1, 0), (18, 0, 5))),
+    ],
+)
 def test_one_that_says_there_is_no_driver_is_lost_alone(code: int, ill: int, before: int) -> None:
     bench = simulated("dgx-h100:training", gpus=2)
     bench.run(before)
