@@ -39,7 +39,7 @@ NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 
 
 def missing(receivers: Receivers) -> str:
-    """Return an error text if a setting requires others that are empty, or an empty text."""
+    """Return an error message if a setting requires others that are empty, or an empty string."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:

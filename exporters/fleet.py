@@ -32,7 +32,7 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 class FleetPages:
     """The pages of all nodes. `expositions` contains an exposition per scenario. `awaited` returns
-    a text that names reads that have not run yet, or an empty text. Nodes in the racks in `dark`
+    the names of the reads that have not run yet, or an empty string. Nodes in the racks in `dark`
     drop connections, as nodes without power do."""
 
     def __init__(

@@ -33,8 +33,8 @@ JSON = "application/json; charset=utf-8"
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and their data. `awaited` returns a text that names the reads
-    that have not run yet, or an empty text."""
+    """The handlers of all routes, and their data. `awaited` returns the names of the reads
+    that have not run yet, or an empty string."""
 
     exposition: Exposition
     latest: Callable[[], Snapshot]

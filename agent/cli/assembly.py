@@ -46,7 +46,7 @@ class Hardware:
     host: Host
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""
-    """Returns a text with the scenario at a clock time (s), or with the name of the recording."""
+    """Returns a string with the scenario at a clock time (s), or with the name of the recording."""
     releasable: bool = True  # false for recordings, which do not load the driver
     held: Callable[[], set[str]] = device_nodes
     """A function that returns the driver's device nodes that this process has open."""

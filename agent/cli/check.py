@@ -151,7 +151,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Return the kernel log lines of drivers. Text after the name of a program is removed."""
+    """Return the drivers' kernel log lines. Program names, and the text after them, are removed."""
     own = (line for line in lines if DRIVERS.match(line.text))
     found = ((line.at, re.sub(r"((?:name|comm)[=: ]+).*", r"\1...", line.text)) for line in own)
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)

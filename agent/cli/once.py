@@ -118,7 +118,7 @@ def _hidden(status: Status, by: tuple[str, ...], width: int, indent: str) -> Ite
 
 
 def _since(one: HeadlineClause | FindingStatus, status: Status) -> str:
-    """Return a text such as `since 14:03 (5 min)`, or an empty text for less than a second."""
+    """Return a string such as `since 14:03 (5 min)`, or an empty string for less than a second."""
     stood = (status.at - one.since).total_seconds() if one.since else 0.0
     if one.since is None or stood < 1:
         return ""

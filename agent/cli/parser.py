@@ -35,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def simulated_machines() -> str:
-    """Return a text with the systems, scenarios, and faults of the simulator. The text is read from
+    """Return a string with the simulator's systems, scenarios, and faults. The text is read from
     data files, because importing the simulator would double the time for printing the help."""
     folder = Path(__file__).parents[1] / "simulator"
     table = tomllib.loads((folder / "scenarios.toml").read_text("utf-8"))

@@ -15,8 +15,8 @@ class Section(msgspec.Struct, frozen=True):
 
     `table` is the TOML table of the keys, or empty for the top level. Several sections may share a
     table. `at_start` contains keys that take effect only after a restart, and `retired` contains
-    keys that no longer have an effect. `subtables` is the name of the field that contains all
-    tables with other names below `table`.
+    keys that no longer have an effect. `subtables` is the name of the field that contains the
+    tables below `table` that are not fields themselves.
     """
 
     table: ClassVar[str]

@@ -149,8 +149,8 @@ def not_computing(second: ActiveSecond) -> float:
 
 
 def at_lower_power(second: ActiveSecond) -> float:
-    """Return the share of time in which the GPU is active at the lower of two power levels, but at
-    most the share in which kernels can spin according to SM activity."""
+    """Return the share of time in which the GPU is active at the lower of two power levels, limited
+    to the share in which kernels may be spinning, judging by SM activity."""
     if second.power is None or not second.power.distinct:
         return 0.0
     lower = min(second.activity, max(0.0, second.power.lower_share - (1.0 - second.activity)))
@@ -238,7 +238,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return the share of time that this GPU is at the lower power level but the peer is not. Both
-    GPUs transfer data for the same time, so this GPU waits for the additional time."""
+    GPUs spend the same time on transfers, so this GPU spends the difference waiting."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)

@@ -35,14 +35,14 @@ def of_each(summary: str) -> str:
 
 
 def hang_advice(pid: str = "") -> str:
-    """Return a text that advises to run `py-spy` on a process of a hung job before it ends."""
+    """Return a string that advises to run `py-spy` on a process of a hung job before it ends."""
     one = f"Run `py-spy dump --pid {pid}`"
     each = "`nvidia-smi` lists the processes on these GPUs: run `py-spy dump --pid PID` on each"
     return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each, pid=pid or "PID")
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
-    """Return a text that advises to examine the GPU (`who`) that other GPUs wait for."""
+    """Return a string that advises to examine the GPU (`who`) that other GPUs wait for."""
     return str(_TABLE["text"]["balance"]).format(who=who)
 
 

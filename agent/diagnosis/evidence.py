@@ -296,7 +296,7 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """Means over the last 6 s (SPAN), with the levels of the power samples and of the work."""
+        """Means over the last 6 s (SPAN), with the levels of the power samples and of activity."""
         return replace(self.means, power=self.history.power, level=self.history.level)
 
     @cached_property

@@ -189,7 +189,7 @@ def no_requests(e: Evidence) -> Found:
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """Divide the time for which a launching thread sleeps, by cause. While workers run, the cause
+    """Divide by cause the time during which a launching thread sleeps. While workers run, the cause
     is the CPU; while they wait for files, the disk. If data arrives over the network, the cause is
     the network while the busiest worker sleeps. The cause of the remaining time is unknown."""
     running, blocked = _working(e), e.host.asleep("working")
@@ -231,7 +231,7 @@ def own_thread(e: Evidence) -> Found:
 
 
 def workers_run(e: Evidence) -> Found:
-    """Return the fact that workers run or wait for a core."""
+    """Return the fact that workers are running or waiting for a core."""
     queued = e.host.own("queued") + e.host.share("working", "queued")
     running = e.host.share("working", "running")
     if queued > running:

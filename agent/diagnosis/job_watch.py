@@ -95,7 +95,7 @@ class JobWatch:
 
     @property
     def current(self) -> WatchedJobs:
-        """The jobs in the last tick, without names if names may not leave the agent."""
+        """The jobs in the last tick, without names if the settings forbid exporting names."""
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:

@@ -63,7 +63,7 @@ class TickAnalysis:
         return judged
 
     def report(self, snapshot: Snapshot) -> Iterator[Reading]:
-        """Yield the reading of each part."""
+        """Yield a reading from each part of the analysis."""
         guards, failed = self._guards, self._grouping.failure
         yield guards["bandwidth"].report(self.paths.report, snapshot)
         yield guards["pulse"].report(self._pulses.report, snapshot)

@@ -124,8 +124,8 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind and the content of each table in a file, and replace names with their values.
-    Tables in blocks come first."""
+    """Yield the kind and content of each table in a file, with the values of `${...}` filled in.
+    Tables in a `[[block]]` come first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):

@@ -140,7 +140,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertPatches(Section, frozen=True):
-    """The site's changes, by alert name. The findings of `check` and the page ignore them."""
+    """A site's rule changes by alert name. The findings of `check` and the page ignore them."""
 
     table = "alerts"
     subtables: ClassVar[str] = "patches"

@@ -219,8 +219,8 @@ def _message(connection: socket.socket) -> bytes:
 
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
     """Yield the namespace, pod, and name of each container, and the (resource, ID) pairs of its
-    devices (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). For a device of a dynamic resource
-    allocation, the resource is the name of the driver. Raise ValueError if the response is
+    devices (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). For dynamic resource allocation
+    (DRA), the resource is the name of the driver. Raise ValueError if the response is
     malformed."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)

@@ -34,7 +34,7 @@ class Goodput(NamedTuple):
 
     @property
     def work_measured(self) -> float:
-        """GPU-seconds at work for which `tensor` is known."""
+        """GPU-seconds of work with a known activity of the tensor cores (`tensor`)."""
         if self.tensor is None:
             return 0.0
         return self.worked if self.measured is None else self.measured

@@ -36,8 +36,8 @@ def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
     the graphs are equal, there are none.
 
     A depth-first search assigns nodes of `found` to nodes of `expected`, and prunes branches that
-    are not better than the best matching so far. Among nodes with equally many links, it tries the
-    node with the same number first, so that the usual numbering is preferred among equally good
+    are not better than the best matching so far. Among nodes with as many links, it tries the
+    one with the same index first, so that the usual numbering is preferred among equally good
     matchings. The search is fast enough for eight nodes, with at most 8! assignments.
     """
     size, best = len(found), tuple(range(len(found)))

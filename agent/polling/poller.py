@@ -24,7 +24,7 @@ class Observer(Protocol):
         observer may add data."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
-        """Return the observer's own readings for a snapshot."""
+        """Return the readings that the observer derives from a snapshot."""
 
 
 TURN_SHARE = 0.8
@@ -186,7 +186,7 @@ class Poller:
             await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
-        """Return a text that lists the workers with reads that have not run yet, or an empty string
+        """Return a string that lists workers with reads that have not run yet, or an empty string
         if the agent is ready.
 
         The agent is also ready if only stalled workers are missing: the other data is useful, and

@@ -170,7 +170,7 @@ class InlineWorker(Worker):
         return ended
 
     def _start(self) -> None:
-        """Do not start a thread."""
+        """Do nothing, because this worker has no thread."""
 
 
 def _end(future: asyncio.Future[None]) -> None:

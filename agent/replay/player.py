@@ -1,5 +1,6 @@
-"""Replays a recording: returns the response that the machine gave at the same time. Recordings have
-a limited size. A response that no machine could return becomes an NVML error or a file error."""
+"""Replays a recording: returns the response that it contains for the time since the replay started.
+Recordings have a limited size. A response that no machine could return becomes an NVML or file
+error."""
 
 import ctypes
 import gzip

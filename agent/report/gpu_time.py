@@ -97,7 +97,7 @@ class Report(NamedTuple):
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
-        """Return GPU-hours as text, rounded to 0.01, or to 1 in a report of at least 1,000."""
+        """Return GPU-hours as text, rounded to 0.01, or to 1 in a report of 1,000 hours or more."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR

@@ -1,4 +1,4 @@
-"""Queries the data of reports: from Prometheus or VictoriaMetrics, or from the hourly sums and
+"""Queries the data for reports: from Prometheus or VictoriaMetrics, or from the hourly sums and
 receipts of an agent."""
 
 import base64

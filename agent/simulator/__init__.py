@@ -51,7 +51,7 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return a text with the scenario at clock time `at` (s), and in a `tour` the next one."""
+        """Return a string with the scenario at clock time `at` (s), and in a tour the next one."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 

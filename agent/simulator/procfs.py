@@ -38,7 +38,7 @@ class Counters:
 
 
 def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Content]:
-    """Return the files of a part (`it`) of a machine, by path. A read returns its current state."""
+    """Return the files for a part (`it`) of a machine, by path. They show its current state."""
     given = {"machine": machine, "it": it, "count": Counters(machine, it)}
     return {
         path.format(it=it, **others): partial(f"{text}\n".format, **given)

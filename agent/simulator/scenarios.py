@@ -77,7 +77,7 @@ def parts(name: str) -> tuple[str, ...]:
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """Return a text about the requirements of a scenario that the system does not meet, or an empty
+    """Return a string with the scenario's requirements that the system does not meet, or an empty
     string if the system meets all of them."""
     needs = [fault.needs for part in parts(scenario) if (fault := _fault(part))]
     unmet = (_TABLE.needs[name] for name in needs if name)
@@ -101,7 +101,7 @@ def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
 
 
 def playing(system: SystemModel, name: str, elapsed: float) -> str:
-    """Return a text with the scenario after `elapsed` seconds and, in a tour, the next scenario."""
+    """Return a string with the scenario after `elapsed` seconds and, in a tour, the next one."""
     if name != TOUR:
         return name
     tour = stops(system)

@@ -171,7 +171,7 @@ def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
 
 
 def raid_disks(files: FileTree, array: str) -> int:
-    """Return the number of members of an array, or the future number during a reshape."""
+    """Return an array's number of members or, during a reshape, the number after the reshape."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
     if not (number := whole(text.partition(" ")[0], 9)):

@@ -20,7 +20,7 @@ from agent.sources.context import GpuContext
 
 
 class ProcessConfig(Section, frozen=True):
-    """Settings for processes. The `series` largest processes on each GPU have their own series."""
+    """Settings for processes. At most `series` processes per GPU have their own series."""
 
     table = "process"
     series: Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")] = 0

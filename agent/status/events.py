@@ -18,7 +18,7 @@ from agent.status.words import LEVEL, began, duration, finding_text, moment
 def event_statuses(
     events: Sequence[FaultEvent], snapshot: Snapshot, peers: Mapping[Labels, int | None]
 ) -> list[EventStatus]:
-    """Return the events of faults and lost time. Similar events of several GPUs are merged."""
+    """Return the events about faults and lost time. Similar events on several GPUs are merged."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}
     near = near_ends(events, peers)

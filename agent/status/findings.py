@@ -71,7 +71,7 @@ def near_ends(
 
 
 def _between(one: ActiveFault, other: ActiveFault) -> str:
-    """Return a text that names the NVLinks that are down and the GPUs at both ends."""
+    """Return a string that names the NVLinks that are down and the GPUs at both ends."""
     count = len(one.finding.names)
     link, links, are = ("link", "NVLink", "is") if count == 1 else ("links", "NVLinks", "are")
     found = [(end.finding.gpu, ", ".join(end.finding.names)) for end in (one, other)]

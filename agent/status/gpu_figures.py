@@ -41,7 +41,7 @@ def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
 
 
 def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
-    """Return a text that names the first process (by its job, if known) and counts the others, for
+    """Return a string that names the first process, by job if known, and counts the others, for
     example `train:4711 ada and 2 more`."""
     if not processes:
         return None

@@ -188,7 +188,7 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop histories without values in the last 15 min, and shares that are all 0."""
+        """Drop histories without values in the last 15 min, and shares that were always 0."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():

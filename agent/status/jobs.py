@@ -135,7 +135,7 @@ def cost_text(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return a text about the time saved by removing the costliest known cause, or about the hang
+    """Return a string about the time saved by removing the costliest known cause, or about the hang
     if the job is `hung`. It is empty if the saving is below 5 % or above 90 % of the job's time."""
     if hung:
         return "it does no work until its hang ends"

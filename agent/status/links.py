@@ -130,7 +130,7 @@ def nvlink_graph(
 
 
 def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) -> str:
-    """Return a text with the number of links that are up and the number of all links. Links of lost
+    """Return a string with the number of links that are up and the total number. Links of lost
     GPUs are included."""
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
     if spec and kind == "switch":

@@ -182,7 +182,7 @@ CALLS = {
 def alert_status(
     name: str, severity: Severity, state: AlertState, when: str = ""
 ) -> AlertStatus | None:
-    """Return an alert with a text such as `alert DgxGpuMissing (critical: pages on-call
+    """Return an alert with a string such as `alert DgxGpuMissing (critical: pages on-call
     immediately) would fire in 1 min`, or None if the name is empty."""
     if not name:
         return None
