@@ -1,1 +1,1 @@
-"""The interface to the hardware. It is the same for real, simulated, and recorded machines."""
+"""The agent's interface to a machine, which is real, simulated, or recorded."""

@@ -11,23 +11,23 @@ POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES: mW, every 20 ms, the last 2.4 s
 UTILISATION_SAMPLES = 1  # NVML_GPU_UTILIZATION_SAMPLES: %, every 200 ms, the last 14 s
 
 SAMPLE = Struct("=QI4x")
-"""Layout of `nvmlSample_t`: timestamp in microseconds on the driver's clock, and value as an
-unsigned int. A sample is unpacked in a single call, because each GPU has 50 samples per second, and
-an access to a pynvml attribute takes 2 us."""
+"""Layout of `nvmlSample_t`: a timestamp in microseconds on the driver's clock, and an unsigned int
+value. Unpacking a sample takes one call. Each GPU has 50 samples per second, and reading a single
+attribute of a pynvml structure takes 2 us."""
 
 LONGEST_SAMPLE = 1.0  # Seconds; a sample never covers a longer gap in the buffer
 EMPTY_READS = 4
 """After this many consecutive reads without a new sample, the agent checks whether the driver's
-clock was set back. On an idle GPU, such reads are normal."""
+clock was set back. Fewer such reads are normal on an idle GPU."""
 
 
 LONGEST_BUFFER = 60e6
-"""A time span (us) that is longer than any buffer. Older samples are invalid and are discarded."""
+"""A time span (us) longer than that of any buffer. Samples older than this are discarded."""
 
 
 class TimedValue(NamedTuple):
-    """A sample: its value in the unit of the metric, the seconds that it covers, and its timestamp
-    in seconds on the driver's clock."""
+    """A sample from a driver buffer. The value is in the unit of the metric. It covers `seconds`,
+    and its timestamp is in seconds on the driver's clock."""
 
     value: float
     seconds: float
@@ -35,8 +35,8 @@ class TimedValue(NamedTuple):
 
 
 class SampleBuffer:
-    """Reads a buffer with `nvmlDeviceGetSamples`, and returns each sample once. Values outside the
-    range of `metric` are dropped. `per` is the number of NVML units in one unit of the metric."""
+    """Reads a driver buffer with `nvmlDeviceGetSamples`, and returns each sample once. Drops values
+    outside the range of `metric`. `per` is the number of NVML units in a unit of the metric."""
 
     def __init__(self, device: NvmlDevice, kind: int, metric: Metric, per: float) -> None:
         self._device = device

@@ -1,4 +1,4 @@
-"""A GPU: its identity, its NVML handle, and NVML calls by function name."""
+"""A GPU: the NVML calls that read its values, and its identity."""
 
 import ctypes
 import re
@@ -11,9 +11,9 @@ from agent.ranges import FLAG, Range
 
 ALL_LINKS = 0xFFFFFFFF  # Scope for the sum of an NVLink field over all links of a GPU
 Scope = tuple[int, int]
-"""A field ID and its scope: a link, ALL_LINKS, or 0 for the whole GPU. IDs are numbers here,
-because releases of nvidia-ml-py renumbered the names: IDs 251-273 changed twice, so a name may mean
-different fields in different releases. README.md in this folder explains which IDs are not read."""
+"""An NVML field ID and its scope: a link, ALL_LINKS, or 0 for the whole GPU. The code uses numbers
+instead of nvidia-ml-py's names, because its releases assigned the names of IDs 251-273 to other
+numbers twice. README.md in this folder explains which IDs are not read."""
 
 SINCE = {
     field: since
@@ -28,7 +28,7 @@ SINCE = {
 """The first driver version that supports each field ID. All other IDs are supported since R450."""
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Members of the `nvmlValue_t` union, indexed by `nvmlValueType_t`."""
+"""Names of the members of the `nvmlValue_t` union, indexed by `nvmlValueType_t`."""
 
 DOUBLE, UNSIGNED_LONG_LONG = 0, 3
 SMALLEST = 1e-300  # A smaller double is an integer that the driver labels as a double
@@ -46,7 +46,7 @@ CHASSIS_AT = slice(20, 36)
 
 
 def text_of(structure: Any, name: str) -> str:
-    """Return a string member of an NVML structure. Newer bindings decode it on access."""
+    """Return a string member of an NVML structure. Older versions of pynvml return bytes."""
     try:
         raw = getattr(structure, name)
     except UnicodeDecodeError as error:
@@ -55,7 +55,7 @@ def text_of(structure: Any, name: str) -> str:
 
 
 class NvmlDevice:
-    """A GPU of a connected NVML library. Methods raise Absent if an NVML call fails."""
+    """A GPU in an initialized NVML library. Methods raise Absent if an NVML call fails."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self.nvml = nvml
@@ -72,8 +72,8 @@ class NvmlDevice:
         return self.ask(f"nvmlDeviceGet{call}", *args, **options)
 
     def number(self, call: str, *args: Any, part: str = "") -> float:
-        """Call a getter and return its value, or the part of it that `part` selects: an index, the
-        name of a structure's member, or `len` for the length of a list."""
+        """Return the value of an NVML getter. `part` selects a part of this value: an index, the
+        name of a member, or `len` for the length of a list."""
         answer = self.get(call, *args)
         if part == "len":
             answer = len(answer)
@@ -88,8 +88,8 @@ class NvmlDevice:
             raise self._in_mig(absent) from absent
 
     def memory(self, handle: Any) -> Any:
-        """Return the memory info (bytes) of this GPU or of one of its MIG devices. Raise Absent if
-        the call fails or the values are impossible."""
+        """Return the memory info (bytes) of the handle, which belongs to this GPU or one of its MIG
+        devices. Raise Absent if the call fails or the values are impossible."""
         call = "nvmlDeviceGetMemoryInfo"
         try:
             info = self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
@@ -111,8 +111,8 @@ class NvmlDevice:
         )
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
-        """Return the values of the given field IDs in the same order, with Absent in place of each
-        missing value. Raise Absent only if the GPU or driver is gone, so that all calls fail."""
+        """Return the value of each field ID in `questions`, or Absent if it has no value. Raise
+        Absent only if the GPU or the driver is gone, so that all calls fail."""
         driver = self.nvml.driver
         known = [q for q in questions if driver >= SINCE.get(q[0], ())]
         values = dict(zip(known, self._answers(known), strict=True))
@@ -151,8 +151,8 @@ class NvmlDevice:
             return absent.without_traceback()
 
     def _in_mig(self, absent: Absent) -> Absent:
-        """Return the exception to raise for a failed call. In MIG mode, its reason is MIG if the
-        call is not supported or not permitted."""
+        """Return the exception to raise for a failed call. If the GPU is in MIG mode and the call
+        is not supported or not permitted, the reason is MIG."""
         if self.mig and absent.reason in (Reason.UNSUPPORTED, Reason.DENIED):
             return Absent(Reason.MIG, str(absent))
         return absent

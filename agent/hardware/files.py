@@ -1,4 +1,4 @@
-"""Reads files below a configurable root: those of this machine, of a test, or of a recording."""
+"""Reads the files of a host below a root directory, such as those in /proc and /sys."""
 
 import os
 import resource
@@ -10,8 +10,8 @@ from agent.model import Absent, Reason
 
 COUNTER_END = 2**64 - 1  # No kernel counter reaches this value; all bits set means no value
 MOST_OPEN = 2048
-"""Maximum number of /proc files that are kept open, because opening one takes five times as long as
-reading it. The agent uses at most half of its file descriptor limit for these files."""
+"""Maximum number of /proc files to keep open. Opening such a file takes five times as long as
+reading it. The agent uses at most half of its file descriptors for these files."""
 
 LONGEST_LINE = 4096  # Maximum bytes read from a file in /proc/PID that is read repeatedly
 
@@ -20,15 +20,15 @@ READ_BYTES = 65_536  # Bytes per read call for longer files
 
 
 class FileTree(Protocol):
-    """The interface through which sources read the file system. Paths are absolute, as on a real
-    machine. All methods raise OSError if a path cannot be read."""
+    """The interface through which sources read files. Paths are absolute, as on a real machine. All
+    methods raise OSError if the path cannot be read."""
 
     def read(self, path: str) -> str:
         """Return the contents of a file."""
 
     def reread(self, path: str) -> str:
-        """Return the contents of a /proc file that is read every second. The file may be kept open
-        as long as it exists."""
+        """Return the contents of a /proc file that is read every second. To save time, the file may
+        be kept open."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
@@ -39,7 +39,7 @@ class FileTree(Protocol):
 
 
 class RealFiles:
-    """A real file system below `root`."""
+    """The files of a real file system below the directory `root`."""
 
     def __init__(self, root: str | Path = "/") -> None:
         self.root = Path(root)
@@ -92,7 +92,7 @@ def absent_from(error: OSError, path: str) -> Absent:
 
 
 def read_text(files: FileTree, path: str) -> str:
-    """Return the stripped contents of a file. Raise Absent if the file cannot be read."""
+    """Return a file's contents without surrounding whitespace, or raise Absent on failure."""
     try:
         return files.read(path).strip()
     except OSError as error:
@@ -100,7 +100,7 @@ def read_text(files: FileTree, path: str) -> str:
 
 
 def text_or_nothing(files: FileTree, path: str) -> str:
-    """Return the stripped contents of a file, or an empty string if it cannot be read."""
+    """Return a file's contents without surrounding whitespace, or "" if it cannot be read."""
     try:
         return files.read(path).strip()
     except OSError:
@@ -120,14 +120,14 @@ def read_int(files: FileTree, path: str) -> int:
 
 
 def whole(text: str, digits: int = 20) -> int | None:
-    """Return the number in a text of at most `digits` decimal digits, or None for any other text.
-    The check is necessary because Python refuses to parse thousands of digits, and accepts digits
-    that are not ASCII."""
+    """Return the number in a string of 1 to `digits` decimal digits, or None for any other string.
+    Without this check, int() raises an error for thousands of digits, and accepts digits that are
+    not ASCII."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 
 
 def names_in(files: FileTree, path: str) -> list[str]:
-    """Return the names in a directory, or an empty list if the directory cannot be read."""
+    """Return the names of a directory's entries, or an empty list if it cannot be read."""
     try:
         return files.names(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""GPU Performance Monitoring (GPM) of Hopper and newer GPUs: mean activity between two samples."""
+"""GPU Performance Monitoring (GPM) of Hopper and newer GPUs: means between two samples."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,20 +13,20 @@ from agent.ranges import FASTEST_PCIE, Range
 
 SHORTEST_SECONDS = 0.15
 """Minimum number of seconds between two samples. NVML requires more than 100 ms. On an H200 (driver
-580.159), the counters are refreshed every 100.0 ms: with windows of 2.5, 5, 10, and 20 ms, only the
-window that contains the refresh has values, and all other windows have 0 or NaN. On this GPU, a
-sample takes 0.12 to 0.3 ms of CPU time, and the means of twelve IDs take 1.3 to 1.5 ms."""
+580.159), the counters are refreshed every 100.0 ms. In a shorter measurement (2.5 to 20 ms), the
+means are 0 or NaN unless it includes a refresh. A sample takes 0.12 to 0.3 ms of CPU time on this
+GPU, and the means of twelve IDs take 1.3 to 1.5 ms."""
 
 WINDOW = 0.1  # Interval (s) at which counters are refreshed
 
 SAME_TICK = 0.5
-"""A measurement is shared by all sources for this many seconds, which is less than a tick."""
+"""All sources share a measurement for this many seconds, which is less than a tick."""
 
 PCIE_UNIT = 1_054_800.0
-"""Bytes of wire traffic in one unit of GPM's PCIe metrics, which NVML documents as MiB. According
-to the byte counters of two H100s, the unit is 1.0547e6 and 1.0548e6. With this unit, the traffic of
-copies to the GPU is 1.078 times their payload, and that of copies from the GPU 1.094 times (20 and
-24 bytes of overhead per 256 bytes).
+"""Bytes of wire traffic in one unit of GPM's PCIe metrics. NVML documents the unit as MiB, but the
+byte counters of two H100s yield 1.0547e6 and 1.0548e6. With this unit, copies to the GPU have 1.078
+times as much traffic as payload, and copies from the GPU have 1.094 times as much (20 and 24 bytes
+of overhead per 256 bytes).
 """
 
 NVLINK_UNIT = 1_024_000.0
@@ -36,8 +36,8 @@ NVLINK_UNIT = 1_024_000.0
 class GpmId(IntEnum):
     """Metric IDs of `nvmlGpmMetricsGet`.
 
-    IDs 100 to 103 (C2C traffic) are omitted, because their unit is unknown: MiB is documented, but
-    is wrong for PCIe and NVLink metrics, and no Grace system was available for measurements.
+    IDs 100 to 103 (C2C traffic) are omitted, because their unit is unknown. NVML documents it as
+    MiB, as for PCIe and NVLink, where it is wrong. No Grace system was available to measure it.
     """
 
     GRAPHICS = 1  # %
@@ -59,39 +59,40 @@ COUNTABLE = {
     GpmId.PCIE_TRANSMITTED: Range(0, FASTEST_PCIE / PCIE_UNIT),
     GpmId.PCIE_RECEIVED: Range(0, FASTEST_PCIE / PCIE_UNIT),
 }
-"""Metrics that are integrated over time, and their valid ranges. Other values are driver errors."""
+"""Valid ranges of the metrics that are integrated over time. Other values are driver errors."""
 
 
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
 
 
 IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
-"""Metrics that are measured in 100 ms windows. Each metric takes 0.1 ms of CPU time."""
+"""Metrics that `Gpm.window` measures. Each metric takes 0.1 ms of CPU time."""
 
 
 class Measurement(NamedTuple):
-    """GPM means over the `seconds` before time `at` (monotonic). Metrics that GPM did not report
-    are missing. The caller checks each value against the range of its metric."""
+    """Mean values of GPM metrics for the `seconds` before time `at` (monotonic). Metrics that GPM
+    did not report are omitted. The values may be outside the ranges of their metrics."""
 
     at: float
     seconds: float
     values: dict[GpmId, float]
 
     def value(self, metric: GpmId) -> float:
-        """Return a mean in GPM's unit. Raise Absent if GPM did not report a valid value."""
+        """Return the mean of a metric in GPM's unit. Raise Absent if it is missing or invalid."""
         try:
             return self.values[metric]
         except KeyError:
             raise Absent(Reason.UNKNOWN, f"GPM gives no usable {metric.name}") from None
 
     def share(self, metric: GpmId) -> float:
-        """Return a percentage as a fraction (0-1). Raise Absent if GPM did not report it."""
+        """Return the mean of a percentage metric as a fraction (0-1). Raise Absent if missing."""
         return self.value(metric) / 100
 
 
 class Gpm:
-    """Reads GPM of a GPU or MIG GPU instance. Two samples take turns as the start and end of a
-    measurement. A third sample ends a 100 ms window. Methods raise Absent if a GPM call fails."""
+    """Reads GPM metrics of a GPU or a MIG GPU instance. The end of a measurement is the start of
+    the next, so two samples suffice. A third sample ends a `window`. Methods raise Absent if a GPM
+    call fails."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -101,7 +102,7 @@ class Gpm:
         if not getattr(device.ask("nvmlGpmQueryDeviceSupport"), "isSupportedDevice", False):
             raise Absent(Reason.UNSUPPORTED, "nvmlGpmQueryDeviceSupport: this GPU has no GPM")
         self._questions: dict[tuple[GpmId, ...], Any] = {}
-        """NVML requests, which are reused because filling one in takes as long as the call."""
+        """NVML request structures by metrics. Filling one in takes as long as the call."""
         library = device.nvml.library
         for metrics in (tuple(GpmId), IN_WINDOW):
             question = self._questions[metrics] = library.c_nvmlGpmMetricsGet_t()
@@ -136,7 +137,7 @@ class Gpm:
 
     def measurement(self) -> Measurement | None:
         """Return the measurement of this tick, which all sources share. It covers the time since
-        the previous measurement. Return None if too little time has passed. Raise Absent if the
+        the previous measurement. Return None if that was too recent. Raise Absent if the
         measurement failed."""
         now = self._now()
         if now - self._tried < SAME_TICK:
@@ -169,13 +170,14 @@ class Gpm:
 
     @property
     def links_carry(self) -> bool:
-        """Whether NVLink carries at least 1 MB/s, as with a job on several GPUs."""
+        """Whether the GPU's NVLinks carry at least 1 MB/s, as in a job on several GPUs."""
         values = self.latest.values if self.latest is not None else {}
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Return the mean graphics, SM, and DRAM activity (0-1) since the latest measurement (NaN:
-        unknown). Return None if too little time has passed. Raise Absent if GPM fails."""
+        """Return the mean graphics, SM, and DRAM activity (0-1) since the latest measurement. A
+        value is NaN if unknown. Return None if the measurement was too recent. Raise Absent if GPM
+        fails."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

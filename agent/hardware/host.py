@@ -1,4 +1,4 @@
-"""The interface to the host: psutil functions, files, user names, kernel log, and schedulers."""
+"""The interface to a host: psutil functions, files, user names, kernel log, and schedulers."""
 
 import pwd
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ FIRST_NAME_SECONDS = 0.05  # Timeout for the first query of a user name, enough 
 
 
 class Logins:
-    """A cache of user names. Each name is queried once, on a separate thread."""
+    """A cache of user names. Each user ID is looked up once, on a separate thread."""
 
     def __init__(
         self, find: Callable[[int], str] = lambda uid: encodable(pwd.getpwuid(uid).pw_name)
@@ -28,7 +28,7 @@ class Logins:
         self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
-        """Return the name of a user, or the user ID while the name is unknown."""
+        """Return the name of a user, or the user ID as a string while the name is unknown."""
         if uid in self._names:
             return self._names[uid]
         if uid not in self._asked:
@@ -41,7 +41,7 @@ class Logins:
 
 
 class Psutil(Protocol):
-    """The psutil functions that the agent uses. Simulated and recorded hosts also provide them."""
+    """The interface of the psutil functions that the agent uses."""
 
     def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
         """Return the counters of each disk since boot, including read_bytes, write_bytes, and
@@ -56,8 +56,8 @@ class Psutil(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: its files, psutil functions, and kernel log, a function (`login`) that returns the
-    name for a user ID, and the schedulers that assign GPUs to jobs."""
+    """A host: its files, psutil functions, kernel log, and the schedulers that assign GPUs to jobs.
+    The function `login` returns the user name for a user ID."""
 
     files: FileTree
     psutil: Psutil
@@ -67,8 +67,8 @@ class Host:
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
-    """Return the real host. `history` is the number of seconds of past kernel log messages to read.
-    `kept` is a file with the timestamp of the last log line that the previous agent read."""
+    """Return the host on which this program runs. `history` is the number of seconds of past kernel
+    log lines to read. `kept` is a file with the timestamp of the last line that an agent read."""
     import psutil
 
     return Host(

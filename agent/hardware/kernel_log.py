@@ -22,10 +22,10 @@ DEVICE = "/dev/kmsg"
 KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
 RECORD = 8192  # Bytes; the kernel refuses to copy a record into a shorter buffer
 MOST_LINES = 10_000
-"""Maximum number of records per read. Most kernels keep fewer. Later reads return the rest."""
+"""Maximum number of kernel log records per read. The next read returns the following records."""
 
 KERNEL = 0
-"""Syslog facility of kernel messages. Messages that programs write have other facilities."""
+"""Syslog facility of messages from the kernel. Messages from programs have other facilities."""
 
 REMEDY = (
     "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
@@ -34,15 +34,15 @@ REMEDY = (
 
 
 class LogLine(NamedTuple):
-    """A kernel message. `at` is its timestamp in seconds since boot, on the kernel's clock."""
+    """A kernel log line. `at` is its timestamp in seconds since boot, on the kernel's clock."""
 
     at: float
     text: str
 
 
 class KernelLog:
-    """The interface to new lines of the kernel log. The class itself represents a machine without a
-    log, such as a recording."""
+    """The interface to the kernel log. This base class represents a machine without a log, such as
+    a recording."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines added since the last call. Raise Absent if the log cannot be read."""
@@ -50,8 +50,8 @@ class KernelLog:
 
 
 def record(raw: bytes) -> LogLine | None:
-    """Parse a /dev/kmsg record, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`. Return None if the
-    record is malformed or does not come from the kernel."""
+    """Return the log line in a /dev/kmsg record, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`. Return
+    None if the record is malformed or does not come from the kernel."""
     head, found, text = raw.decode(errors="replace").partition(";")
     fields = head.split(",")
     try:
@@ -69,10 +69,10 @@ ONE_MICROSECOND = 1e-6
 
 
 class RealKernelLog(KernelLog):
-    """Reads /dev/kmsg of this machine. If it cannot be opened, each call tries again. `history` is
-    the number of seconds of past messages to return first. It is 0 for the agent, which counts new
-    events, and above 0 for commands that read the log once. The file `kept` stores the timestamp of
-    the last line read, so that the next agent continues there."""
+    """Reads /dev/kmsg. If it cannot be opened, each call tries again. `history` is the number of
+    seconds of past lines to return first. It is 0 for the agent, which counts new errors, and above
+    0 for commands that read the log once. The file `kept` stores the timestamp of the last line
+    read, at which the agent continues after a restart."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history
@@ -106,7 +106,7 @@ class RealKernelLog(KernelLog):
         return descriptor
 
     def _reached(self) -> float | None:
-        """Return the stored timestamp of the last line read since boot, or None without one."""
+        """Return the stored timestamp of the last line read, or None if it precedes the boot."""
         try:
             boot, at = self._path.read_text().split() if self._path else ("", "")
             same = boot == BOOT_ID.read_text().strip()
@@ -115,7 +115,7 @@ class RealKernelLog(KernelLog):
             return None
 
     def _keep(self, at: float) -> None:
-        """Store the timestamp of the latest line, at most once every ten seconds."""
+        """Store `at`, the timestamp of the last line read, at most once every ten seconds."""
         now = time.monotonic()
         if self._path is None or at <= self._at or now - self._kept < KEEP_EVERY:
             return
@@ -125,7 +125,7 @@ class RealKernelLog(KernelLog):
 
 
 def _records(descriptor: int) -> Iterator[LogLine | None]:
-    """Yield up to MOST_LINES new records. The next call continues after them."""
+    """Yield up to MOST_LINES new records of a /dev/kmsg file descriptor."""
     for _ in range(MOST_LINES):
         try:
             raw = os.read(descriptor, RECORD)
@@ -141,8 +141,9 @@ def _records(descriptor: int) -> Iterator[LogLine | None]:
 
 
 def _descriptor() -> int:
-    """Return a file descriptor for /dev/kmsg: standard input, if systemd has connected it.
-    Otherwise, open /dev/kmsg, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
+    """Return a file descriptor for /dev/kmsg. If systemd has opened /dev/kmsg as standard input,
+    return standard input. Otherwise, open it, which requires CAP_SYSLOG unless
+    kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(*KMSG)
     try:
         given = os.fstat(sys.stdin.fileno())
@@ -160,8 +161,8 @@ LINE_LETTERS = 1000  # Maximum number of characters parsed per line; driver mess
 
 
 class KernelXid(NamedTuple):
-    """An XID error. `unit`, `fatal`, `first`, and `status` are set only for NVLink 5 errors. `way`
-    is "fallen" if the message is about a lost GPU and has no XID."""
+    """An XID error in a log line. `unit`, `fatal`, `first`, and `status` are set only for NVLink 5
+    errors. `way` is "fallen" if the line reports a lost GPU without an XID."""
 
     pci: str
     code: int
@@ -173,7 +174,7 @@ class KernelXid(NamedTuple):
 
 
 class SwitchError(NamedTuple):
-    """An NVSwitch error."""
+    """An NVSwitch error (SXid) in a log line."""
 
     switch: str
     code: int
@@ -181,7 +182,7 @@ class SwitchError(NamedTuple):
 
 
 def parsed(text: str) -> KernelXid | SwitchError | None:
-    """Return the error in a line, or None if there is none or if a test has injected it."""
+    """Return the error in a log line, or None if there is none or a test has injected it."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
     text = text[:LINE_LETTERS]

@@ -1,5 +1,5 @@
 """Lists the MIG instances and the processes of a GPU. Handles become invalid when the GPU is
-repartitioned, so the instances must be listed again in each read."""
+repartitioned, so each read must list the instances again."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ MOST_PID = 1 << 22  # Upper bound for process IDs on 64-bit Linux
 
 class MigDevice(NamedTuple):
     """A compute instance, which CUDA lists as a device. Compute instances of the same GPU instance
-    share memory. `profile` is the end of the device name, for example 1g.10gb."""
+    share memory. `profile` is a name such as 1g.10gb."""
 
     handle: Any
     gpu_instance: int
@@ -25,8 +25,8 @@ class MigDevice(NamedTuple):
 
 
 def devices(device: NvmlDevice) -> list[MigDevice]:
-    """Return the current MIG devices, sorted by index. Omit devices with invalid IDs or UUIDs.
-    Raise Absent if the GPU is lost or the driver is unavailable."""
+    """Return the current MIG devices of a GPU, sorted by index. Omit devices with invalid IDs or
+    UUIDs. Raise Absent if the GPU is lost or the driver is unavailable."""
     found, count = [], device.get("MaxMigDeviceCount")
     for place in range(count if isinstance(count, int) and 0 <= count <= MOST_MIG else MOST_MIG):
         try:
@@ -56,9 +56,9 @@ class GpuProcess(NamedTuple):
 
 
 def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
-    """Return the processes of a GPU or MIG device without duplicates: the compute processes, and
-    then the graphics processes if the driver lists them. Raise Absent if the compute processes
-    cannot be listed, the GPU is lost, or the driver is unavailable."""
+    """Return the processes of a GPU or MIG device without duplicates: compute processes first, and
+    then graphics processes, if the driver lists them. Raise Absent if the compute processes cannot
+    be listed, the GPU is lost, or the driver is unavailable."""
     found = {one.pid: (one, True) for one in _listed(device, handle, "Compute")}
     drawing = unless_final(lambda: _listed(device, handle, "Graphics"), list[Any]())
     for one in drawing:

@@ -22,15 +22,15 @@ from agent.ranges import ANY
 T = TypeVar("T")
 
 REASON_OF_CODE = {int(code): Reason(name) for code, name in beside(__file__).items()}
-"""The reason for each NVML return code. For all other codes, the reason is `failed`."""
+"""The reason for an absent value by NVML return code. For other codes, it is `failed`."""
 
 
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # "no value" if the call succeeds
 
 
 def unless_final(ask: Callable[[], T], otherwise: T) -> T:
-    """Return the result of `ask`, or `otherwise` if its NVML call fails. Raise Absent only if the
-    GPU or driver is gone, so that all calls would fail."""
+    """Return the result of `ask`, or `otherwise` if the NVML call in it fails. Raise Absent only if
+    the GPU or the driver is gone, so that all calls would fail."""
     try:
         return ask()
     except Absent as absent:
@@ -40,14 +40,14 @@ def unless_final(ask: Callable[[], T], otherwise: T) -> T:
 
 
 def number(value: object, what: str) -> float:
-    """Return an NVML value as a float. Raise Absent(implausible) if the value is not a number."""
+    """Return an NVML value as a float. Raise Absent(implausible) if it is not a number."""
     if value in ALL_ONES:
         raise Absent(Reason.IMPLAUSIBLE, f"{what} is all ones")
     return checked(value, ANY, what)
 
 
 MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
-"""Exceptions that Python raises if a return value lacks the structure that NVML declares."""
+"""Exceptions that Python may raise if a return value does not have the documented structure."""
 
 
 def misshapen(what: str, error: Exception) -> Absent:
@@ -56,7 +56,7 @@ def misshapen(what: str, error: Exception) -> Absent:
 
 
 class Nvml:
-    """An NVML library. Functions are called by their pynvml names. An error raises Absent."""
+    """An NVML library. Methods call functions by pynvml name. They raise Absent on an error."""
 
     def __init__(self, library: Any) -> None:
         self.library = library
@@ -82,7 +82,7 @@ class Nvml:
             raise Absent(Reason.DRIVER, f"{name}: not in this library") from error
 
     def text(self, name: str, *args: Any) -> str:
-        """Return a string such as a name, or an empty string if it is absent or invalid."""
+        """Return the string that a pynvml function returns, or "" if it fails or returns none."""
         try:
             return str(self.call(name, *args))
         except Absent as absent:
@@ -93,8 +93,8 @@ class Nvml:
             return ""
 
     def connect(self) -> None:
-        """Initialize NVML and read its versions. If a call fails, raise Absent(no_driver), or
-        Absent(crashed) if `nvmlInit` crashed a child process."""
+        """Initialize NVML, and read the versions of the driver and of NVML. Raise Absent(crashed)
+        if `nvmlInit` crashed a child process, and Absent(no_driver) for any other failure."""
         try:
             self.call("nvmlInit")
             self.nvml_version = self.text("nvmlSystemGetNVMLVersion")
@@ -127,20 +127,20 @@ sys.stdout.write("survived")
 sys.stdout.flush()
 sys.stdin.read()
 """
-"""Program of the child process. It keeps NVML open until the agent has initialized NVML. Otherwise,
-without persistence mode, the driver would shut the GPUs down and start them again."""
+"""Python code of the child process. The child keeps NVML open until the agent has initialized NVML.
+Otherwise, without persistence mode, the driver would shut the GPUs down in between."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
-"""Pause in seconds after a crash of the library, doubled by each crash up to LONGEST_PAUSE."""
+"""Seconds to wait after a crash in NVML. Each further crash doubles them, up to LONGEST_PAUSE."""
 
 
 class TriedInit:
-    """Calls `nvmlInit` in a child process first, until a child process survives the call, so that a
-    crash in the library does not end the agent and all monitoring of the host.
+    """Initializes NVML after a trial in a child process. If the library crashes, only the child
+    process ends, and the agent continues to monitor the host.
 
-    The child process takes 15 ms of CPU time, in addition to `nvmlInit` itself. The agent could
-    instead store that a call has crashed it, but this would require a writable directory and a
-    first crash of the agent, and `check` and `once` would crash too.
+    The child process takes 15 ms of CPU time, in addition to `nvmlInit` itself. An alternative is
+    to store that the call crashed the agent. This requires a writable directory and one crash of
+    the agent, and `check` and `once` would also crash.
     """
 
     def __init__(self, init: Any) -> None:
@@ -151,7 +151,7 @@ class TriedInit:
         self._pause = FIRST_PAUSE
 
     def __call__(self) -> None:
-        """Initialize NVML. Raise Absent(crashed) if the call crashed a child process."""
+        """Initialize NVML. Raise Absent(crashed) if `nvmlInit` crashes the child process."""
         if self._survived:
             self._init()
             return
@@ -183,10 +183,10 @@ class TriedInit:
 
 @functools.cache
 def real_library() -> Any:
-    """Return pynvml (package nvidia-ml-py), with `nvmlInit` replaced by TriedInit.
+    """Return the pynvml module of nvidia-ml-py, with `nvmlInit` replaced by TriedInit.
 
-    The agent must restart after a driver update, because the C library of the previous version
-    remains mapped, and NVML rejects calls with a version mismatch.
+    The agent must restart after a driver update, because the process still uses the C library of
+    the previous version, and the new driver rejects its calls.
     """
     import pynvml
 

@@ -15,29 +15,29 @@ from agent.bounds import MOST_ASKED
 from agent.hardware.files import FileTree, text_or_nothing, whole
 
 TICKS_PER_SECOND = 100
-"""Clock ticks per second (USER_HZ). CPU times and start times in /proc are in clock ticks. USER_HZ
-is 100 on every machine that the NVIDIA driver supports."""
+"""Clock ticks per second (USER_HZ), the unit of CPU times and start times in /proc. USER_HZ is 100
+on every machine that the NVIDIA driver supports."""
 
 FAULT = 2.3e-6
-"""Seconds of kernel time for a page fault without I/O, which gives a process 4 KiB of new memory:
-2.1 to 2.3 us on H100 systems, for copies from the GPU."""
+"""Seconds of kernel time for a page fault without I/O, which maps 4 KiB of new memory. For copies
+from the GPU on H100 systems, it was 2.1 to 2.3 us."""
 
 FRESH_RATE = 4096 / FAULT  # Bytes of new memory per second of such faults
 
 LAUNCHING, DISPATCHING = "pt_autograd_", "py_xla_"
-"""Name prefixes of PyTorch's backward-pass threads, which launch kernels as the main thread does,
-and of XLA's dispatch threads. XLA threads sleep until their GPU has finished; PyTorch's spin."""
+"""Name prefixes of threads. LAUNCHING: PyTorch's backward-pass threads, which launch kernels and
+spin until the GPU has finished. DISPATCHING: XLA's dispatch threads, which sleep until then."""
 
 PINNED = 64 * 2**20
-"""A process with at least this much shared memory (bytes) has pinned memory. A CUDA process has 8
-to 20 MiB of shared memory, and `cudaHostAlloc` adds to it (PyTorch 2.11, driver 580). Batches that
-data loaders share also count while the process copies them (21 MiB)."""
+"""A process with at least this much shared memory (bytes) is assumed to have pinned memory. A CUDA
+process has 8 to 20 MiB of shared memory, and `cudaHostAlloc` increases it (PyTorch 2.11, driver
+580). Batches from data loaders also count while the process copies them (21 MiB)."""
 
 LOCK_ASKED_EACH = 0.005
 """A CPython thread that waits for the global interpreter lock (GIL) wakes up after this many
-seconds to request the lock again (`sys.getswitchinterval`). A main thread that does so most of the
-time is waiting for another Python thread. The main thread of an inference server either sleeps or
-wakes up more often (1,558 times per second to serve its clients)."""
+seconds to request the lock again (`sys.getswitchinterval`). A main thread that mostly does this is
+waiting for another Python thread. The main thread of an inference server sleeps longer or wakes up
+more often (measured: 1,558 times per second)."""
 
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Exceptions that a read raises if a process does not exist or has exited."""
@@ -45,14 +45,14 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
 """Until a process has been known for YOUNG seconds, every read checks all its threads for children.
-After that, threads without children are checked every LOOK_EVERY seconds: only a few threads fork,
-and a process may have hundreds of threads."""
+Later, threads without children are checked every LOOK_EVERY seconds. A process may have hundreds of
+threads, of which only a few fork."""
 
 
 class Stat(NamedTuple):
-    """State of a process or thread. `seconds` is its CPU time, `system` is the part of this time
-    spent in the kernel, `fresh` is the part of `system` for page faults without I/O, `ended` is the
-    CPU time of descendants that have exited and been waited for, and `started` is the start time in
+    """The stat file of a process or thread. `seconds` is its CPU time, and `system` the part of it
+    in the kernel. `fresh` is the part of `system` for page faults without I/O. `ended` is the CPU
+    time of descendants that have exited and whose parents have waited for them. `started` is in
     seconds since boot."""
 
     pid: int
@@ -68,9 +68,9 @@ class Stat(NamedTuple):
 
 
 def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
-    """Return the contents of /proc/PID/stat, or of /proc/PID/task/TID/stat for a thread. If `again`
-    is true, the file may be kept open for later reads. Raise OSError if the process has exited or
-    the file cannot be read."""
+    """Parse /proc/PID/stat of a process, or /proc/PID/task/TID/stat of a thread. If `again` is
+    true, the file may be kept open for later reads. Raise OSError if the process has exited or the
+    file cannot be read."""
     path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
     text = files.reread(path) if again else files.read(path)
     head, _, tail = text.rpartition(")")  # the name may contain any character
@@ -88,34 +88,34 @@ def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Sta
 
 
 def status(files: FileTree, pid: int) -> dict[str, str]:
-    """Return the entries of /proc/PID/status by key, or an empty dict if it cannot be read."""
+    """Return the values in /proc/PID/status by key, or an empty dict if it cannot be read."""
     lines = text_or_nothing(files, f"/proc/{pid}/status").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def pins(files: FileTree, pid: int) -> bool:
-    """Return whether a GPU process has pinned memory. Return False if this is unknown."""
+    """Return whether a GPU process has pinned memory, or False if this is unknown."""
     text = text_or_nothing(files, f"/proc/{pid}/status")
     words = text.partition("RssShmem:")[2].split(maxsplit=1)
     return bool(words) and 1024 * (whole(words[0]) or 0) >= PINNED
 
 
 def uid(found: dict[str, str]) -> int | None:
-    """Return the real user ID in the result of `status`, or None if it is missing."""
+    """Return the real user ID in a result of `status`, or None if it is missing."""
     first = found.get("Uid", "").split()[:1]
     return whole(first[0]) if first else None
 
 
 def is_roots(files: FileTree, pid: int, name: str) -> bool:
-    """Return whether a process has the given name, which the kernel truncates to 15 characters, and
-    runs as root. The name alone proves nothing, because any user can choose it."""
+    """Return whether a process has the given name (at most 15 characters) and runs as root.
+    Checking the name alone is not enough, because any user can choose it."""
     found = status(files, pid)
     return found.get("Name") == name and uid(found) == 0
 
 
 def user_namespace(files: FileTree, pid: int) -> str:
     """Return the user namespace of a process, for example `user:[4026531837]`, or an empty string
-    if it cannot be read, as for another user's process without CAP_SYS_PTRACE."""
+    if it is not readable. For another user's process, reading it requires CAP_SYS_PTRACE."""
     try:
         return files.link(f"/proc/{pid}/ns/user")
     except OSError:
@@ -128,8 +128,8 @@ def command(files: FileTree, pid: int) -> tuple[str, ...]:
 
 
 def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
-    """Return the environment variables in `names` of a process. The result is empty if they cannot
-    be read, as for another user's process without CAP_SYS_PTRACE. The read may block."""
+    """Return those environment variables of a process that are in `names`, or {} if they cannot be
+    read. For another user's process, this requires CAP_SYS_PTRACE. The read may block."""
     entries = text_or_nothing(files, f"/proc/{pid}/environ").split("\0")
     pairs = (entry.partition("=") for entry in entries)
     return {name: value for name, _, value in pairs if name in names}
@@ -162,7 +162,7 @@ def _pids(text: str) -> Iterator[int]:
 
 
 class _Forks(NamedTuple):
-    """The threads of a process that have had children, and threads still to be checked (`rest`)."""
+    """`threads` of a process have had children. The threads in `rest` must still be checked."""
 
     met: float
     seen: float  # time at which all threads were last listed
@@ -204,8 +204,8 @@ class Descent:
         return list(found)
 
     def _listed_children(self, pid: int, now: float, *, first: bool) -> Iterator[int]:
-        """Yield the children in the lists of the threads that have forked before. Other threads are
-        checked at longer intervals. If `first` is true, the main thread is always checked."""
+        """Yield the PIDs of a process's children. Always check threads that have forked before, and
+        the main thread if `first` is true. Check other threads less often."""
         folder = f"/proc/{pid}/task"
         met, seen, threads, rest = self._forks.get(pid, _Forks(now, now, [], []))
         main, every = str(pid), now - met < YOUNG or now - seen >= LOOK_EVERY or bool(rest)

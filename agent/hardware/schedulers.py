@@ -1,5 +1,5 @@
-"""Queries the schedulers that assign GPUs to jobs, through Slurm commands and the kubelet socket.
-Calls may take seconds or hang, so they must run on a separate thread."""
+"""Queries schedulers for the GPUs of jobs, through Slurm commands and the kubelet's socket. A query
+may take seconds or hang, so it must run on a separate thread."""
 
 import json
 import os
@@ -29,8 +29,9 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class SlurmJob(NamedTuple):
-    """A Slurm job, without the names that its owner chooses. `gres` pairs each node list with the
-    job's resources on each node in the list. It is None if Slurm does not describe the job."""
+    """A Slurm job, without the names that its owner chooses. `gres` contains pairs of a node list
+    and the job's resources on each of these nodes. It is None if Slurm does not describe the
+    job."""
 
     job_id: str
     user: str = ""
@@ -41,14 +42,14 @@ class SlurmJob(NamedTuple):
 
 
 class Schedulers:
-    """The interface to schedulers. All methods raise OSError if there is no response. The class
-    itself represents a machine without schedulers, such as a recording. `slow` is true if calls may
+    """The interface to schedulers. All methods raise OSError if there is no response. This base
+    class represents a machine without schedulers, such as a recording. `slow` is true if calls may
     take seconds."""
 
     slow = False
 
     def slurm(self, host: str) -> list[SlurmJob]:
-        """Return the Slurm jobs on a host."""
+        """Return the running, suspended, and completing Slurm jobs on the node `host`."""
         raise FileNotFoundError(f"no Slurm on {host}")
 
     def kubelet(self, path: str) -> bytes:
@@ -57,8 +58,8 @@ class Schedulers:
 
 
 class RealSchedulers(Schedulers):
-    """Runs `squeue` and `scontrol`, and queries the kubelet socket. Each job is queried only once,
-    because its resources do not change while it runs."""
+    """Queries Slurm with `squeue` and `scontrol`, and the kubelet through its socket. Each job is
+    described only once, because its resources do not change while it runs."""
 
     slow = True
 
@@ -110,10 +111,10 @@ def _of_json(job: str) -> SlurmJob | None:
 
 
 def _of_text(job: str, shown: str, *people: str) -> SlurmJob | None:
-    """Return a job from the text output of an older scontrol. The output contains texts that users
-    choose: job name, paths, and comments. Therefore `people` (user, account, and partition) come
-    from the output of squeue, and GPUs are parsed only in the text between the job name that squeue
-    reports and the command. Return None if that text is ambiguous."""
+    """Parse the text output of an older scontrol, which users can forge through job names, paths,
+    and comments. The user, account, and partition in `people` come from squeue. The GPUs are parsed
+    only from the text between the job name, which squeue also reports, and the command. Return None
+    if this text is ambiguous."""
     name = _run_command("squeue", "--noheader", f"--job={shown}", "--format=%j").removesuffix("\n")
     text = _run_command("scontrol", "--details", "--oneliner", "show", "job", shown)
     head, _, rest = text.partition(f" JobName={name} UserId=")
@@ -143,7 +144,7 @@ class SlurmNodes(msgspec.Struct):
 
 
 def all_nodes() -> list[SlurmNode]:
-    """Return all nodes of the cluster. Raise OSError if Slurm lacks JSON support (before 23.02)."""
+    """Return all nodes of the Slurm cluster. Raise OSError if Slurm is older than 23.02."""
     answer = _run_command("scontrol", "--json", "--all", "show", "nodes")
     try:
         return msgspec.json.decode(answer, type=SlurmNodes).nodes
@@ -178,7 +179,7 @@ def _frame(kind: int, flags: int, stream: int, content: bytes) -> bytes:
 
 
 def _request() -> bytes:
-    """Return a gRPC request: an HTTP POST, flow-control settings, and an empty message."""
+    """Return the bytes of a gRPC request: HTTP/2 settings, headers, and an empty message."""
     headers = b"\x83\x86" + bytes((4, len(PATH))) + PATH + b"\x01\x09localhost"
     for name, value in ((b"content-type", b"application/grpc"), (b"te", b"trailers")):
         headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # without indexing
@@ -193,7 +194,7 @@ def _request() -> bytes:
 
 
 def _message(connection: socket.socket) -> bytes:
-    """Return the single message in the response. Raise OSError if there is none."""
+    """Return the single message of a gRPC response. Raise OSError if there is none."""
     content = bytearray()
     with connection.makefile("rb") as incoming:
         while True:
@@ -218,10 +219,10 @@ def _message(connection: socket.socket) -> bytes:
 
 
 def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, str]]]]:
-    """Yield the namespace, pod, and name of each container, and the (resource, ID) pairs of its
-    devices (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). For dynamic resource allocation
-    (DRA), the resource is the name of the driver. Raise ValueError if the response is
-    malformed."""
+    """Yield the namespace, pod, name, and devices of each container in a kubelet response
+    (k8s.io/kubelet/pkg/apis/podresources/v1/api.proto). A device is a pair of a resource and an ID.
+    For dynamic resource allocation (DRA), the resource is the name of the driver. Raise ValueError
+    if the response is malformed."""
     for pod in _fields(response).get(1, []):
         of_pod = _fields(pod)
         for container in of_pod.get(3, []):
@@ -237,7 +238,7 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
 
 
 GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
-"""Pattern for drivers of resource claims that allocate GPUs, and for other drivers of NVIDIA."""
+"""Pattern for resource claims that allocate GPUs, or that another NVIDIA driver allocates."""
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:

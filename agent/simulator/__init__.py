@@ -1,7 +1,7 @@
 """Simulates every system that the agent supports, with its drivers, jobs, and faults.
 
-A simulated machine refuses the same calls as the real machine. The simulator's specifications are
-separate from the agent's spec sheets, because tests compare them.
+A simulated machine refuses the same NVML calls as the real machine. The simulator does not use the
+agent's spec sheets, because tests compare the simulator's values with the sheets.
 """
 
 from difflib import get_close_matches
@@ -21,7 +21,7 @@ from agent.simulator.nvml import SimulatedNvml
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
 FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
-"""Names of single faults. Plus signs combine them with a scenario and with each other."""
+"""Names of single faults. In a scenario, plus signs join them, as in `training+ecc-rising`."""
 
 
 class SimulationError(BadInput):
@@ -29,14 +29,14 @@ class SimulationError(BadInput):
 
 
 class Simulation(Struct, frozen=True):
-    """A system, the full version of its driver, and a scenario."""
+    """A parsed argument of `--simulate`: a system, a full driver version, and a scenario."""
 
     system: SystemModel
     scenario: str
 
 
 class SimulatedSystem(Machine):
-    """A simulated machine with the two interfaces that the agent uses: NVML and the host."""
+    """A simulated machine. The agent uses its two interfaces: an NVML library and a host."""
 
     def __init__(self, simulation: Simulation, clock: Clock) -> None:
         super().__init__(simulation.system, simulation.scenario, clock)
@@ -51,7 +51,7 @@ class SimulatedSystem(Machine):
         self.scenario_given = simulation.scenario
 
     def playing(self, at: float) -> str:
-        """Return a string with the scenario at clock time `at` (s), and in a tour the next one."""
+        """Return the name of the scenario at clock time `at` (s). In a tour, add the next one."""
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 

@@ -15,7 +15,7 @@ BACKGROUND = 0.01  # Share of every CPU used by the system itself
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # Bytes per second on disks without training data
 QUIET_BUSY = 0.001  # Share of time for which a disk is busy with background I/O
 AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
-"""Values of every disk's counters at the start of the simulation."""
+"""Initial values of the counters of every disk."""
 
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
@@ -26,7 +26,7 @@ PRESSURE_KINDS = ("some", "full")
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device of the host. A fault is present if its entry in `faults` is above 0."""
+    """A device of the simulated host. A fault is present if its value in `faults` is above 0."""
 
     name: str
     faults: Counter[str] = field(default_factory=Counter, init=False)
@@ -34,7 +34,7 @@ class SimulatedDevice:
 
 @dataclass(slots=True)
 class SimulatedDisk(SimulatedDevice):
-    """An SSD. Its streaming speed is in bytes per second."""
+    """An SSD. `speed` is its maximum rate in bytes per second."""
 
     model: str
     speed: float
@@ -55,7 +55,7 @@ class SimulatedDisk(SimulatedDevice):
 
 @dataclass(slots=True)
 class SimulatedArray(SimulatedDevice):
-    """An md array."""
+    """An md array of simulated disks."""
 
     level: str
     members: tuple[SimulatedDisk, ...]
@@ -66,7 +66,7 @@ class SimulatedArray(SimulatedDevice):
 
     @property
     def striped(self) -> bool:
-        """Whether the array fails if it loses a member."""
+        """Whether the array is striped (RAID 0), so that it fails if it loses a member."""
         return self.level == "raid0"
 
     @property
@@ -76,7 +76,7 @@ class SimulatedArray(SimulatedDevice):
 
 @dataclass(slots=True)
 class SimulatedNic(SimulatedDevice):
-    """An Ethernet port. Its speed is -1 if there is no carrier, as in the kernel."""
+    """An Ethernet port. As in the kernel, its speed is -1 if there is no carrier."""
 
     megabits: int
 
@@ -86,7 +86,7 @@ class SimulatedNic(SimulatedDevice):
 
     @property
     def limit(self) -> float:
-        """The capacity in bytes per second."""
+        """The capacity of the port in bytes per second."""
         return max(0, self.speed) * 1e6 / 8
 
     @property
@@ -96,7 +96,7 @@ class SimulatedNic(SimulatedDevice):
 
 @dataclass(slots=True)
 class SimulatedHca(SimulatedDevice):
-    """An InfiniBand port. The fault `slow` reduces its rate to `lower`."""
+    """An InfiniBand port. If it has the fault `slow`, its rate is `lower`."""
 
     usual: str
     lower: str
@@ -115,8 +115,8 @@ class SimulatedHca(SimulatedDevice):
 
 
 class SimulatedDevices(SimulatedDevice):
-    """All devices, and the counters of their load: bytes of disks and ports, CPU time, and stall
-    time. Its `faults` are those of the chassis and of the Fabric Manager."""
+    """All devices of a host. The meter counts the bytes of disks and ports, CPU time, and stall
+    time. `faults` contains the faults of the chassis and of the Fabric Manager."""
 
     def __init__(self, system: SystemModel) -> None:
         super().__init__("host")

@@ -22,7 +22,7 @@ Driver = tuple[int, ...]
 
 def numbers(version: str) -> Driver:
     """Return a driver version as a tuple of numbers, for example (580, 159, 4) for `580.159.04`.
-    Return an empty tuple if the text is not a version."""
+    Return an empty tuple if the string is not a version."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(p.isascii() and p.isdigit() for p in parts) else ()
 
@@ -33,7 +33,7 @@ def branches(system: SystemModel) -> list[int]:
 
 
 def resolve(system: SystemModel, wanted: str) -> str:
-    """Return the full version for a branch or a version, such as `460` or `460.32.03`. Return an
+    """Return the full driver version for a branch (`460`) or a version (`460.32.03`). Return an
     empty string if the system does not support it."""
     version = numbers(wanted)
     if not version or version[0] not in branches(system) or len(version) > 3:
@@ -42,14 +42,14 @@ def resolve(system: SystemModel, wanted: str) -> str:
 
 
 class EventSet(NamedTuple):
-    """An NVML event set: the GPUs registered for XID errors, and the errors that occurred."""
+    """An NVML event set: the GPUs registered for XID errors, and their errors since then."""
 
     gpus: set[int]
     happened: deque[tuple[int, int]]
 
 
 class SimulatedDriver:
-    """A running driver: its version, whether it hangs, failing calls, and event sets by address."""
+    """A running driver: its version, whether it hangs, its failing calls, and its event sets."""
 
     def __init__(self, version: str) -> None:
         self.version = version
@@ -71,7 +71,8 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Make an NVML function fail with `code` (None: no longer fail), for one GPU or all."""
+        """Make an NVML function return the error `code`, for one GPU or for all. If `code` is None,
+        stop the error."""
         if code is None:
             self.failures.pop((function, index), None)
         else:
@@ -150,7 +151,7 @@ HANDLES = 0x10_0000  # Address of the first device handle; handles are 16 bytes 
 
 
 def pointer_to(address: int, kind: Any) -> Any:
-    """Return an opaque NVML pointer, which is never dereferenced."""
+    """Return an opaque NVML pointer to `address`. It is never dereferenced."""
     return ctypes.cast(ctypes.c_void_p(address), kind)
 
 
@@ -164,13 +165,13 @@ def address_of(pointer: Any) -> int:
 
 _TABLES = beside(__file__, "kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
-"""The text of the log message for each XID, and different texts for GPUs that retire pages."""
+"""Text of the kernel log message by XID. OLDER_WORDS applies to GPUs that retire pages."""
 
 RING = 20_000  # Maximum number of records that the kernel keeps
 
 
 class SimulatedKernelLog(KernelLog):
-    """The kernel log of a simulated machine. A read returns all lines, and removes them."""
+    """The kernel log of a simulated machine. Each line is returned only once."""
 
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now

@@ -1,6 +1,6 @@
-"""Simulates field IDs (`nvmlDeviceGetFieldValues`) and GPM. nvml.toml contains the IDs that the
-agent queries, with their values. Other IDs are not supported. A GPM sample is a copy of the
-counters, and a GPM metric is the increase of a counter divided by time.
+"""Simulates field IDs (`nvmlDeviceGetFieldValues`) and GPM. nvml.toml contains the field IDs that
+the agent queries, with their values. Other IDs are not supported. A GPM sample is a copy of the
+counters. A GPM metric is a rate between two samples.
 """
 
 import math
@@ -66,7 +66,7 @@ SAMPLES = 0x5000_0000  # Address before the first sample
 
 
 class GpmCounters(NamedTuple):
-    """The counters of a GPU or GPU instance at time `at` (s)."""
+    """A GPM sample: the counters of a GPU or GPU instance at time `at` (s)."""
 
     of: tuple[int, ...]  # GPU index, and GPU instance ID if it is not the whole GPU
     at: float
@@ -89,8 +89,8 @@ def _free(nvml: Any, sample: Any) -> None:
 
 
 def _get(nvml: Any, gpu: SimulatedGpu, *asked: Any) -> Any:
-    """Take a GPM sample of a GPU, or of the GPU instance whose number is the first argument. With a
-    process, an instance is as active as the whole GPU; without a process, it is idle."""
+    """Take a GPM sample of a GPU. With two arguments, the first is a GPU instance to sample
+    instead. An instance is as active as the whole GPU, or idle if it has no process."""
     *numbers, sample = asked
     of = {one.profile.number: one for one in instances(gpu)}
     if not of.keys() >= set(numbers):
@@ -121,7 +121,7 @@ def _metrics(nvml: Any, question: Any) -> Any:
 
 def _rates(older: GpmCounters, newer: GpmCounters) -> dict[str, float]:
     """Return the mean rates per second between two samples. If no time has passed, the rates are
-    NaN. If the GPU instance had no process in the older sample, there are no rates."""
+    NaN. If a GPU instance had no process in the older sample, the result is empty."""
     seconds = newer.at - older.at
     if not seconds:
         return dict.fromkeys(newer.totals, math.nan)

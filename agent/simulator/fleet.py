@@ -9,8 +9,8 @@ from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
 CLUSTER = "simulated"
 FEWEST, MOST = 4, 1000
 RACK = 4
-"""Number of nodes per rack. It is the number of DGX-1 systems per first-level switch (NVIDIA DGX-1
-With Tesla V100 System Architecture, section 3.3)."""
+"""Number of nodes per rack. A first-level switch connects four DGX-1 systems (NVIDIA DGX-1 With
+Tesla V100 System Architecture, section 3.3)."""
 
 JOINT = 16  # Maximum nodes of the largest job, which includes a slow node
 ROLES = (
@@ -18,8 +18,8 @@ ROLES = (
     *(("starved-disk", "speech"), ("training", "language"), ("held", "notebook")),
     *(("training", "language"), ("training", "vision"), ("idle", ""), ("training", "speech")),
 )
-"""Scenarios and users of the nodes that do not belong to the largest job. The list is repeated as
-often as necessary, but only the first repetition includes a lost GPU."""
+"""Scenario and user of each node outside the largest job. A large fleet repeats the list, but
+includes a lost GPU only once."""
 
 
 @dataclass(frozen=True, slots=True)

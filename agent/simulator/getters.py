@@ -1,4 +1,4 @@
-"""NVML getters of a simulated GPU that need code. Each has a row in nvml.toml."""
+"""NVML getters that a table cannot describe. Each getter also has a row in nvml.toml."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -99,9 +99,9 @@ def _shares(nvml: Any, gpu: SimulatedGpu, last_seen: int) -> list[Any]:
 
 def _ecc(nvml: Any, gpu: SimulatedGpu, severity: int, lifetime: int) -> int:
     """Return the number of ECC errors of severity 0 (corrected) or 1 (uncorrected). On GPUs with an
-    odd index, the lifetime count of corrected errors starts at 1. In MIG mode, volatile errors of
-    the whole GPU are not available (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q
-    output of an A100 in NVIDIA/nvidia-docker issue 1473)."""
+    odd index, the lifetime count of corrected errors starts at 1. In MIG mode, the volatile counts
+    are not supported (nvml.h, note on nvmlDeviceGetMemoryErrorCounter; nvidia-smi -q output of an
+    A100 in NVIDIA/nvidia-docker issue 1473)."""
     if gpu.mig and not lifetime:
         refuse(driver.NOT_SUPPORTED)
     before = gpu.index % 2 if lifetime and not severity else 0
@@ -116,8 +116,8 @@ def _link_state(nvml: Any, gpu: SimulatedGpu, link: int) -> int:
 
 
 def _far_end(nvml: Any, gpu: SimulatedGpu, link: int) -> Any:
-    """Return the PCI address of the device at the remote end of a link. For an NVSwitch, all bits
-    are set. If the link is down, the call is not supported."""
+    """Return the PCI address of the device at the remote end of a link. If the device is an
+    NVSwitch, all bits of the address are set. If the link is down, raise an NVML error."""
     peer = gpu.links[link].peer if _link_state(nvml, gpu, link) else refuse(driver.NOT_SUPPORTED)
     if peer is not None:
         return pci_info(nvml.machine.gpus[peer].bus)
@@ -134,8 +134,8 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Return the GPU name. In newer driver branches, the names of some models (GeForce, TITAN, and
-    A100) have the prefix NVIDIA."""
+    """Return the GPU name. Newer drivers add the prefix NVIDIA to the names of some models
+    (GeForce, TITAN, and A100)."""
     prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
@@ -146,7 +146,7 @@ def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
 
 
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:
-    """Return version 1 of the memory info, whose used memory includes that of the driver."""
+    """Return version 1 of the memory info, which counts the driver's memory as used."""
     used = gpu.memory_used + gpu.model.reserved
     return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
 
@@ -196,7 +196,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "nvmlSystemGetDriverVersion": lambda n: n.machine.driver.version,
     "nvmlSystemGetNVMLVersion": lambda n: f"12.{n.machine.driver.version}",
 }
-"""NVML functions with code. All other functions return or fill in the values in nvml.toml."""
+"""Functions by NVML name. All other NVML functions return the values in nvml.toml."""
 
 
 def fill(row: CallRow, nvml: Any, gpu: SimulatedGpu, info: Any) -> int:

@@ -14,8 +14,8 @@ from agent.simulator.models import PCIE_LANE, Architecture, GpuModel, SystemMode
 
 @dataclass(slots=True)
 class SimulatedLink:
-    """An NVLink of a GPU. `peer` and `peer_link` are the remote GPU and its link, or None if the
-    link ends at an NVSwitch."""
+    """An NVLink of a GPU. `peer` and `peer_link` are the indices of the remote GPU and of its link,
+    or None if the link ends at an NVSwitch."""
 
     number: int
     peer: int | None = None
@@ -25,7 +25,7 @@ class SimulatedLink:
 
 
 def wire(system: SystemModel) -> list[list[SimulatedLink]]:
-    """Return the links of every GPU, by link number. The list of a GPU without NVLink is empty."""
+    """Return a list of the NVLinks of each GPU, in the order of link numbers."""
     model = system.model.links
     switched = model.number if model and system.switched else 0
     links = [[SimulatedLink(number) for number in range(switched)] for _ in system.buses]
@@ -63,7 +63,7 @@ USAGE_UPDATE = 0.1  # s
 
 
 class BufferModel(NamedTuple):
-    """A sample buffer of the driver: its length in samples, and sampling interval in seconds."""
+    """A sample buffer of the driver: its length in samples, and its sampling interval (s)."""
 
     length: int
     every: float
@@ -76,7 +76,7 @@ BUFFER_SECONDS = 18.0  # Maximum time span of a buffer (s), shorter than the cou
 
 
 class SampleBuffers:
-    """Contents of the sample buffers of a GPU. Times are in seconds since the simulation began."""
+    """The sample buffers of a GPU. Times are in seconds since the simulation began."""
 
     def __init__(self, model: GpuModel, index: int, meter: Meter) -> None:
         self._model = model
@@ -87,7 +87,7 @@ class SampleBuffers:
         self.speed = 1.0  # clock speed; buffers grow with it to span the same wall-clock time
 
     def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
-        """Return the samples (time, percent) after `seen`. Each sample is a mean over 0.2 s."""
+        """Return the (time, percent) samples later than `seen`. Each is a mean over 0.2 s."""
         return (
             (at, self.percent("utilisation", at)) for at in self._moments(UTILISATION, now, seen)
         )
@@ -97,7 +97,7 @@ class SampleBuffers:
         return min(100, round(100 * self._meter.mean(name, at - UTILISATION.every, at)))
 
     def power(self, now: float, seen: float) -> Iterator[tuple[float, float]]:
-        """Return the samples (time, watts) after `seen`."""
+        """Return the (time, watts) samples later than `seen`."""
         return ((at, self.watts(at)) for at in self._moments(POWER, now, seen))
 
     def watts(self, now: float) -> float:
@@ -141,13 +141,13 @@ IDLE_REASON, THERMAL_REASONS = 0x1, 0x8 | 0x40
 """Clock event reason bits: GPU idle, and thermal hardware slowdown."""
 
 COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
-"""Shares in a load. For each, the meter counts seconds multiplied by the share."""
+"""Attributes of `GpuLoad` that are shares. The meter integrates each share over time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedGpuProcess:
     """A process that the driver lists for a GPU. Memory is in bytes. If `draws` is true, the
-    process only renders graphics. Processes share GPU time in proportion to `turns`."""
+    process only renders graphics. A process's share of GPU time is proportional to `turns`."""
 
     pid: int
     memory: int
@@ -186,13 +186,13 @@ class SimulatedGpu:
         self._heat = (0.0, self._goal())  # time, degrees Celsius
 
     def supports(self, of: str) -> bool:
-        """Return whether the GPU meets all conditions in `of`, a text for `meets`."""
+        """Return whether the GPU meets all conditions in `of` (see `meets`)."""
         return meets(of, self.model, self)
 
     @property
     def counts_nvlink(self) -> bool:
-        """Whether the GPU counts NVLink payload. From driver 465 on, only GPUs with a GPU System
-        Processor (GSP) do."""
+        """Whether the driver counts NVLink payload. Since driver 465, only GPUs with a GPU System
+        Processor (GSP) have this counter."""
         newest = self.model.architecture >= Architecture.AMPERE
         return self.model.links is not None and (newest or self.driver.numbers < (465,))
 
@@ -283,7 +283,7 @@ class SimulatedGpu:
 
     @property
     def sm_clock(self) -> int:
-        """The SM clock in MHz. Like the hardware, it changes in steps of 15 MHz."""
+        """The SM clock in MHz. As in hardware, it is a multiple of 15 MHz."""
         clocks = self.model.clocks
         if not self.awake:
             return clocks.idle_sm
@@ -291,7 +291,7 @@ class SimulatedGpu:
 
     @property
     def pcie_generation(self) -> int:
-        """The current PCIe generation. It is 1 on an idle GPU older than Hopper."""
+        """The current PCIe generation. GPUs older than Hopper fall back to 1 while idle."""
         full = self.awake or self.model.architecture >= Architecture.HOPPER
         return self.model.pcie_generation if full else 1
 

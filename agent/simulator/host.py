@@ -26,7 +26,7 @@ SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  
 
 
 class SimulatedPsutil:
-    """The psutil functions that the agent uses. They return the machine's counters."""
+    """The psutil functions that the agent uses. They return the simulated machine's counters."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -63,14 +63,14 @@ def _together(
     array: SimulatedArray, disks: Mapping[str, SimulatedDiskCounters]
 ) -> SimulatedDiskCounters:
     """Return the counters of an array, computed from the counters of its members. A mirror writes
-    all data to each member, but counts it once."""
+    its data to each member, but counts it once."""
     read, written, busy = zip(*(disks[disk.name] for disk in array.members), strict=True)
     once = sum(written) if array.striped else written[0]
     return SimulatedDiskCounters(sum(read), once, max(busy))
 
 
 class SimulatedSlurm(Schedulers):
-    """Slurm with a single job. The last GPU is allocated to the job, which runs no processes."""
+    """Slurm with a single job. The job has the last GPU, but no processes."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -86,7 +86,7 @@ SMART = "/run/dgx-telemetry-smart/objects.json"
 
 
 def _files(machine: Machine) -> dict[str, Content]:
-    """Return the contents of all files that are not about a process, by path."""
+    """Return the contents of all files outside /proc/PID, by path."""
     devices, system = machine.devices, machine.system
     members = [disk for array in devices.arrays for disk in array.members]
     kinds: dict[str, Iterable[Any]] = {
@@ -126,8 +126,9 @@ def _ports(system: SystemModel) -> dict[int, str]:
 
 
 def _links(machine: Machine) -> dict[str, str]:
-    """Return the symbolic links by path: the members of arrays, and GPUs in the PCI device tree.
-    Each GPU is below a root port, or below an upstream and a downstream port of a switch."""
+    """Return the targets of symbolic links, by the path of the link. In /sys/block/ARRAY/slaves,
+    each link points to a disk. In the list of PCI devices, each link of a GPU points to its
+    directory, which is below that of a root port or a switch."""
     ports = _ports(machine.system)
     found = {
         f"/sys/block/{array.name}/slaves/{disk.name}": f"../../../{disk.name}"
@@ -142,9 +143,9 @@ def _links(machine: Machine) -> dict[str, str]:
 
 
 class SimulatedFiles(FileTree):
-    """The files in /proc and /sys. Constant files are created once. Files of processes are updated
-    when processes start or end. Directory listings omit the SMART data, and the processes of the
-    Fabric Manager and the kernel."""
+    """The files in /proc and /sys. Constant files are created once. The files of processes are
+    updated when processes start or end. Directory listings omit the SMART data, the kernel's
+    processes, and the Fabric Manager."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine

@@ -1,4 +1,4 @@
-"""Simulates processes: a launcher, and for each GPU a trainer with data loaders, or a server."""
+"""Simulates the processes of a job: a launcher, and a trainer or server for each GPU."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SERVER = ("python3", "serve.py", "--model", "/raid/models/chat")
 
 @dataclass(slots=True)
 class SimulatedThread:
-    """A thread: its activity, and its name, which the kernel truncates."""
+    """A thread. The kernel truncates its name."""
 
     number: int
     name: str
@@ -40,7 +40,7 @@ class SimulatedThread:
 
 @dataclass(slots=True)
 class SimulatedProcess:
-    """A process. The ID of its first thread is the PID."""
+    """A process. Its PID is the ID of its first thread."""
 
     pid: int
     parent: int
@@ -55,7 +55,7 @@ class SimulatedProcess:
 
 
 class StorageRates(NamedTuple):
-    """Storage traffic of all processes, and their reads from local disks, in bytes per second."""
+    """Bytes that processes read and write per second. `from_disks`: read from local disks."""
 
     read: float = 0.0
     written: float = 0.0
@@ -63,7 +63,7 @@ class StorageRates(NamedTuple):
 
 
 class ProcessTeam(NamedTuple):
-    """The processes that supply a GPU with work."""
+    """The processes that use a GPU: a trainer (or server) and its data loaders."""
 
     gpu: int
     trainer: SimulatedProcess
@@ -75,9 +75,9 @@ class ProcessTeam(NamedTuple):
 
 
 class SimulatedJobs:
-    """All processes. The meter counts `cpu:TID` and `queued:TID` in seconds, and `read:PID` and
-    `written:PID` in bytes. `cgroup:read` and `cgroup:written` count the disk bytes of all
-    processes, including processes that have ended."""
+    """All processes of the machine. The meter counts `cpu:TID` and `queued:TID` in seconds, and
+    `read:PID` and `written:PID` in bytes. `cgroup:read` and `cgroup:written` count the disk bytes
+    of all processes, including processes that have ended."""
 
     def __init__(self) -> None:
         self.processes: dict[int, SimulatedProcess] = {}
@@ -129,8 +129,9 @@ class SimulatedJobs:
         *,
         leads: bool = False,
     ) -> SimulatedProcess:
-        """Start a process. `threads` contains thread names. An empty name means the process name.
-        If `leads` is true, the process starts a new session, as a rank of torchelastic does."""
+        """Start a process. `threads` contains thread names. A thread with an empty name has the
+        name of the process. If `leads` is true, the process starts a new session, as torchelastic's
+        do."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

@@ -1,4 +1,4 @@
-"""Loads of GPUs and hosts in scenarios, from `loads.toml`. Shares are fractions of capacity."""
+"""Loads of GPUs and hosts in scenarios, from `loads.toml`. Shares are fractions (0-1)."""
 
 from math import inf
 from typing import Any
@@ -10,11 +10,11 @@ from agent.metrics import beside
 
 STEP = 0.23
 """Seconds per training step on an H100. A second is not a multiple of this value, so that reads
-every second occur in all phases of a step."""
+once per second meet every phase of a step."""
 
 
 class GpuLoad(Struct, frozen=True):
-    """Load of a GPU during a phase of a training step."""
+    """Load of a GPU during one phase of its work, such as one phase of a training step."""
 
     power: float  # share of the power limit
     activity: float = 0.0  # share of time for which a kernel runs
@@ -30,13 +30,13 @@ class GpuLoad(Struct, frozen=True):
 
     @property
     def utilisation(self) -> float:
-        """NVML utilization, which includes kernels and copies."""
+        """NVML utilization (0-1). It includes kernels and copies."""
         return max(self.activity, self.copies)
 
 
 class GpuWork(Struct, frozen=True):
-    """Work that a GPU repeats, such as a training step: its phases, each with a share of the
-    duration. Work without steps, or with steps too short to be visible, has a single phase."""
+    """Work that a GPU repeats, such as a training step. Each of its phases has a share of the
+    duration. Work without visible steps has a single phase."""
 
     phases: tuple[tuple[float, GpuLoad], ...]
     step: float = STEP  # duration on an H100 (s)
@@ -53,7 +53,7 @@ class GpuWork(Struct, frozen=True):
 
 
 class ThreadLoad(Struct, frozen=True):
-    """Shares of time in which a thread runs or waits. It sleeps in the remaining time."""
+    """Shares of time in which a thread runs or waits. It sleeps for the rest of the time."""
 
     cores: float = 0.0  # CPU cores used
     queued: float = 0.0  # share of time for which the thread is runnable but has no CPU
@@ -62,7 +62,7 @@ class ThreadLoad(Struct, frozen=True):
 
 
 class SimulatedJob(Struct, frozen=True):
-    """The processes for a GPU: a trainer with its threads, and single-threaded data loaders."""
+    """The processes of a GPU: a trainer with several threads, and single-threaded data loaders."""
 
     threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first thread is the main thread
     loaders: int = 0
@@ -72,7 +72,7 @@ class SimulatedJob(Struct, frozen=True):
 
 
 class HostLoad(Struct, frozen=True):
-    """Load of the host besides the processes of the job."""
+    """Load of the host from outside the job's processes, such as storage traffic."""
 
     disk: float = 0.0  # reads from the data array
     written: float = 0.0  # writes to the data array, as a share of its read capacity
@@ -84,8 +84,8 @@ class HostLoad(Struct, frozen=True):
 
 
 class ScenarioLoad(Struct, frozen=True):
-    """The work of each GPU, the job on the GPUs, the load of the host, and the duration in seconds.
-    The last entry in `works` also applies to all GPUs with a higher index."""
+    """The loads of a scenario: the work of each GPU, its job, the load of the host, and the
+    duration in seconds. The last entry in `works` also applies to all GPUs with a higher index."""
 
     works: tuple[GpuWork, ...]
     job: SimulatedJob = SimulatedJob()
@@ -97,7 +97,7 @@ class ScenarioLoad(Struct, frozen=True):
 
 
 def _server(number: int) -> dict[str, Any]:
-    """Return the load of a server that handles a request of 0.12 s about every 10 s."""
+    """Return the load of an inference server. Every 10 s or so, it handles a request for 0.12 s."""
     pauses = [4.0 + 12.0 * ((7 * number + 5 * n * n + 3 * n) % 11) / 10.0 for n in range(11)]
     length = sum(pauses) + 0.12 * len(pauses)
     phases = [p for s in pauses for p in ((s / length, "rest"), (0.12 / length, "answer"))]

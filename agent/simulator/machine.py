@@ -1,4 +1,4 @@
-"""A simulated machine: it has a clock, runs a scenario, and can have faults."""
+"""A simulated machine with a clock, a scenario, and faults."""
 
 import threading
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ LOST_XID = 79  # GPU has fallen off the bus
 
 
 class Machine:
-    """A machine on which a scenario runs. Every query advances the machine to the current clock
-    time, which applies changes of the scenario and faults. Counters are computed when read."""
+    """A simulated machine. Every query advances the machine to the current clock time, and applies
+    the changes of the scenario until then. Counters are computed when they are read."""
 
     def __init__(self, system: SystemModel, scenario: str, clock: Clock) -> None:
         self.system = system
@@ -56,7 +56,7 @@ class Machine:
         return micros / 1e6 - self._epoch
 
     def advance(self) -> None:
-        """Advance the machine to the current clock time."""
+        """Apply all changes of the scenario up to the current clock time."""
         with self.lock:
             now = max(self.now, self.clock.monotonic() - self.began)
             while self._next[0] <= now + SLACK:
@@ -104,7 +104,7 @@ class Machine:
         self.apply()
 
     def _part(self, path: str) -> Any:
-        """Return the object at a path in the machine, such as `gpus.0.health`."""
+        """Return the object at an attribute path of this machine, such as `gpus.0.health`."""
         found: Any = self
         for name in path.split("."):
             found = found[int(name)] if name.isdecimal() else getattr(found, name)
@@ -123,8 +123,8 @@ class Machine:
             self.advance()
 
     def lose(self, index: int) -> None:
-        """Make the GPU at `index` (or the last GPU, if there are fewer) fall off the bus, and take
-        down all links to it."""
+        """Make the GPU at `index` fall off the bus, and take down all links to it. If there is no
+        such GPU, use the last one."""
         index = min(index, len(self.gpus) - 1)
         self.kernel_log.write(f"NVRM: GPU {self.gpus[index].address}: GPU has fallen off the bus.")
         self.driver.xid(index, LOST_XID)
@@ -136,7 +136,7 @@ class Machine:
         self.xid(48 if self.system.model.datacentre else 62)
 
     def cut_link(self, index: int, number: int) -> None:
-        """Take a link down. If the remote end is a GPU, take that end down, too."""
+        """Take an NVLink of a GPU down. If its remote end is a GPU, take it down there, too."""
         link = self.gpus[index].links[number]
         link.cut = True
         if link.peer is not None and link.peer_link is not None:

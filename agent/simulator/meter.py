@@ -1,4 +1,4 @@
-"""Counters that grow at known rates. Their exact values are computed when they are read."""
+"""Counters that grow at given rates. Their values are computed when they are read."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,22 +16,23 @@ def noise(number: int, series: int = 0) -> float:
 
 
 KEPT_SECONDS = 20.0
-"""Seconds for which earlier rates are kept: longer than the time span of any driver buffer."""
+"""Seconds for which earlier rates are kept. Every driver buffer is shorter."""
 
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
 
 StepPlace = tuple[int, float, float, float]
-"""A point in time in a step: the index of the phase, the start time and duration of the step (both
-in mean step durations), and the seconds since the phase began, scaled to a mean step."""
+"""A position in a step: the index of the phase, the start time and duration of the step in units of
+the mean step duration, and the seconds since the phase began (multiplied by the mean step duration
+and divided by that of this step)."""
 
 
 class StepRates:
-    """Rates of counters in each phase of a step that repeats forever.
+    """Rates of counters in each phase of an endlessly repeated step.
 
     `durations` are the phase durations in seconds, and `rates` are the rates per second in each
-    phase. Like real steps, simulated steps vary slightly in duration, but the variations do not
-    accumulate. With a single phase, the rates are constant.
+    phase. Like real steps, simulated steps vary slightly in duration. The variations do not
+    accumulate. If there is a single phase, the rates are constant.
     """
 
     def __init__(self, durations: Sequence[float], rates: Mapping[str, Sequence[float]]) -> None:
@@ -45,13 +46,13 @@ class StepRates:
             name: (of_phases, (0.0, *accumulate(map(mul, durations, of_phases))))
             for name, of_phases in rates.items()
         }
-        """By counter name: the rates in each phase, and the totals at the start of each phase and
-        at the end of the step."""
+        """The rates in each phase, and the increases since the start of the step at the start of
+        each phase and at the end of the step, by counter name."""
 
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Return the point in time that is `seconds` after the start of the first step."""
+        """Return the position at `seconds` after the start of the first step."""
         if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present
@@ -78,12 +79,13 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Jitter of a step (-1 to 1), cached because the GPUs of a job and all reads use the same steps."""
+"""Deviation of a step's duration (-1 to 1), cached because all GPUs of a job have the same
+steps."""
 
 
 class _Span(NamedTuple):
-    """Rates from time `since` (s) on. `origin` is the start time of the first step. `base` contains
-    the totals at `since` minus the increases in the steps from `origin` to `since`."""
+    """The rates since time `since` (s). `origin` is the start time of the first step. `base`
+    contains the totals at `since` without the increases in the steps from `origin` to `since`."""
 
     since: float
     base: dict[str, float]
@@ -96,7 +98,7 @@ NO_STEPS = StepRates((1.0,), {})
 
 
 class Meter:
-    """Counters by name. Each grows at a constant rate (`steady`) or at one per phase (`steps`)."""
+    """Counters by name. A counter grows at a constant rate, or at one rate per phase of a step."""
 
     def __init__(self) -> None:
         self._spans: list[_Span] = []
@@ -120,14 +122,14 @@ class Meter:
         base[name] = base.get(name, 0.0) + amount
 
     def keep(self, names: Iterable[str]) -> None:
-        """Keep only the totals of `names`."""
+        """Remove all counters except those in `names`."""
         base = self._spans[-1].base
         for name in base.keys() - set(names):
             del base[name]
 
     def read(self, name: str, at: float) -> float:
-        """Return the total of `name` at time `at` (s), which may be up to 20 s ago. Return 0 if the
-        name is unknown. The first rates also apply before they were set."""
+        """Return the value of the counter `name` at time `at` (s), at most KEPT_SECONDS ago. Return
+        0 if the name is unknown. The first rates also apply before they were set."""
         since, base, steady, steps, origin = self._span(at)
         total = base.get(name, 0.0) + steps.count(name, steps.place(at - origin))
         return total + steady[name] * (at - since) if name in steady else total
@@ -143,7 +145,7 @@ class Meter:
         return dict(zip(names, self.read_all(names, at), strict=True))
 
     def read_all(self, names: Iterable[str], at: float) -> list[float]:
-        """Return the totals of several names at time `at` (s)."""
+        """Return the values of several counters at time `at` (s)."""
         since, base, steady, steps, origin = self._span(at)
         place, seconds, found = steps.place(at - origin), at - since, []
         for name in names:

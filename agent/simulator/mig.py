@@ -1,9 +1,8 @@
-"""Simulates MIG: a GPU with three instances that have their own processes and support few
-functions. nvml.toml defines the calls that are refused for the whole GPU in MIG mode. Only root can
-read the memory and processes of the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and
-nvmlDeviceGetComputeRunningProcesses). For other users, nvidia-smi 535 reports N/A (NVIDIA/DCGM
-issue 152). Instance numbers and shares are from
-docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
+"""Simulates MIG: a GPU with three instances, each with its own processes. nvml.toml defines the
+NVML calls that fail for the whole GPU in MIG mode. Only root can read the memory and processes of
+the whole GPU (nvml.h, notes on nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses).
+For other users, nvidia-smi 535 reports N/A (NVIDIA/DCGM issue 152). Instance numbers and shares are
+from docs.nvidia.com/datacenter/tesla/mig-user-guide/supported-mig-profiles.html.
 """
 
 from collections.abc import Callable
@@ -18,13 +17,13 @@ from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
 FIRST_HANDLE = HANDLES + 0x8000
-"""Address of the first MIG device handle. Seven handles are reserved for each GPU."""
+"""Address of the first MIG device handle. Each GPU has addresses for seven handles."""
 
 MOST_INSTANCES = 7
 
 
 class Profile(NamedTuple):
-    """A MIG profile: its number, its slices (of seven), and its memory in eighths of GPU memory."""
+    """A MIG profile: its ID, compute slices (of seven), and eighths of the GPU's memory."""
 
     number: int
     slices: int
@@ -35,8 +34,8 @@ PROFILES = (Profile(2, 3, 4), Profile(3, 2, 2), Profile(9, 1, 1))
 
 
 def profile_name(memory: int, slices: int, eighths: int) -> str:
-    """Return the name of a profile on a GPU with `memory` bytes. The memory of the GPU is rounded
-    up to GiB, and the share of the instance is rounded to the nearest GiB (NVIDIA/go-nvlib,
+    """Return the name of a profile on a GPU with `memory` bytes, such as 1g.10gb. The GPU's memory
+    is rounded up to GiB, and the instance's memory to the nearest GiB (NVIDIA/go-nvlib,
     pkg/nvlib/device/mig_profile.go)."""
     gigabytes = -(-memory // (1 << 30))
     return f"{slices}g.{(gigabytes * eighths + 4) // 8}gb"
@@ -44,7 +43,7 @@ def profile_name(memory: int, slices: int, eighths: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """A GPU instance with a single compute instance and a third of the GPU's processes."""
+    """A GPU instance with one compute instance and a third of the GPU's processes."""
 
     gpu: SimulatedGpu
     place: int
@@ -80,7 +79,7 @@ OF_INSTANCE: dict[str, Callable[[SimulatedInstance], Any]] = {
     "MemoryInfo_v2": SimulatedInstance.memory_info,
     "ComputeRunningProcesses": lambda i: [listed(one, i.profile.number) for one in i.processes],
 }
-"""The few NVML functions that accept the handle of an instance."""
+"""The NVML functions that accept the handle of a MIG device."""
 
 
 def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
@@ -88,8 +87,8 @@ def instances(gpu: SimulatedGpu) -> list[SimulatedInstance]:
 
 
 def decoded(address: int) -> tuple[int, int | None]:
-    """Return the GPU index for the address of a device handle, and the index of its instance (None
-    for the whole GPU). If the address is not that of a handle, the GPU index is -1."""
+    """Return the GPU index of the device handle at `address`, and the index of its MIG instance
+    (None for a whole GPU). If there is no handle at `address`, the GPU index is -1."""
     if address >= FIRST_HANDLE:
         return divmod((address - FIRST_HANDLE) // 16, MOST_INSTANCES)
     index, odd = divmod(address - HANDLES, 16)

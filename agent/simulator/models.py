@@ -1,5 +1,5 @@
-"""Models of the simulated GPUs and systems. Each has a file in `gpus/` or `systems/`. This module
-does not use the agent's spec sheets, because tests compare the sheets with the values here."""
+"""Models of the simulated GPUs and systems. Each model has a file in `gpus/` or `systems/`. It does
+not use the agent's spec sheets, because tests compare the sheets with the models."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -30,8 +30,8 @@ class ClockModel(Struct, frozen=True):
 
 
 class TemperatureThresholds(Struct, frozen=True):
-    """Temperature thresholds in degrees Celsius, in the order of `nvmlTemperatureThresholds_t`.
-    None means that a threshold is not supported."""
+    """Temperature thresholds in degrees Celsius, in the order of `nvmlTemperatureThresholds_t`. A
+    threshold is None if the GPU does not support it."""
 
     shutdown: int
     slowdown: int
@@ -40,14 +40,14 @@ class TemperatureThresholds(Struct, frozen=True):
 
 
 class LinkModel(Struct, frozen=True):
-    """The number of NVLinks of a GPU, and their nominal speed in bytes/s per direction."""
+    """The number of a GPU's NVLinks, and the nominal speed per link and direction in bytes/s."""
 
     number: int
     speed: float
 
 
 class GpuModel(Struct, frozen=True):
-    """A GPU product. Memory is in bytes, power in watts, and bus width in bits."""
+    """A GPU model. Memory is in bytes, power in watts, and bus width in bits."""
 
     name: str
     architecture: int
@@ -70,7 +70,7 @@ class GpuModel(Struct, frozen=True):
 
     @property
     def wide(self) -> bool:
-        """Whether the memory is HBM."""
+        """Whether the GPU memory is HBM, which has a wide bus."""
         return self.bus_width >= 1024  # bits
 
     @property
@@ -91,14 +91,14 @@ class GpuModel(Struct, frozen=True):
 
 
 class ArrayModel(Struct, frozen=True):
-    """An md array that consists of the disks of a group."""
+    """An md array that contains all disks of a group."""
 
     name: str
     level: str
 
 
 class DiskGroup(Struct, frozen=True):
-    """SSDs of the same model: the streaming speed in bytes per second, and the array, if any."""
+    """SSDs of the same model. `speed` is in bytes per second. `array` is their array, if any."""
 
     names: tuple[str, ...]
     model: str
@@ -114,7 +114,7 @@ class NicModel(Struct, frozen=True):
 
 
 class HcaModel(Struct, frozen=True):
-    """InfiniBand ports: their rate in the kernel's format, and the rate of a degraded port."""
+    """InfiniBand ports. `rate` is in the kernel's format. A slow port has the rate `lower`."""
 
     number: int
     rate: str
@@ -160,7 +160,7 @@ class SystemModel(Struct, frozen=True):
 
     @property
     def asks(self) -> bool:
-        """Whether the driver reports recovery actions for GPUs."""
+        """Whether the driver can request recovery actions, such as a GPU reset."""
         return int(self.driver.partition(".")[0]) >= 570
 
     @property
@@ -169,7 +169,7 @@ class SystemModel(Struct, frozen=True):
 
     @property
     def chassis(self) -> bool:
-        """Whether the machine is a DGX with several GPUs, sensors, and ports with known rates."""
+        """Whether the machine is a DGX server with several GPUs, and thus has chassis sensors."""
         return self.dgx and self.peers
 
 
@@ -180,8 +180,9 @@ def _system(path: Path) -> SystemModel:
 
 
 def meets(of: str, model: GpuModel, *others: object) -> bool:
-    """Return whether all conditions in `of` are met: the GPU model has at least the generation, or
-    the attribute of the model or of `others` is true. The prefix `no-` negates a condition."""
+    """Return whether all conditions in the string `of` are met. A condition is a GPU generation,
+    which the model must reach, or an attribute of the model or of `others`, which must be true. The
+    prefix `no-` negates it."""
     for word in of.split():
         name = word.removeprefix("no-")
         if name.upper() in Architecture.__members__:

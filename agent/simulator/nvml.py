@@ -55,12 +55,12 @@ ANSWERS = {
     else WITH_CODE[name.removeprefix("nvmlDeviceGet")]
     for name, row in driver.CALLS.items()
 }
-"""All NVML functions that are not methods of `SimulatedNvml`. Their arguments are the library, the
-GPU (if the function takes a GPU), and the remaining NVML arguments."""
+"""All NVML functions that are not methods of `SimulatedNvml`. The first argument is the library. If
+the function takes a GPU, the second is the GPU. NVML's other arguments follow."""
 
 
 class SimulatedNvml:
-    """Replaces the pynvml module."""
+    """A simulated replacement for the pynvml module."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -69,7 +69,7 @@ class SimulatedNvml:
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
-        """Return the numbers of open connections, event sets, and GPM samples."""
+        """Return how many connections, event sets, and GPM samples are open."""
         return self.machine.driver.users, len(self.machine.driver.sets), len(self.samples)
 
     def _forget(self) -> None:
@@ -90,8 +90,8 @@ class SimulatedNvml:
         self.machine.driver.users -= 1
 
     def enter(self, function: str, index: int | None = None, since: driver.Driver = ()) -> None:
-        """Check the conditions of a call that do not depend on the GPU model. If one is not met,
-        raise an NVML error."""
+        """Raise an NVML error if the call cannot succeed on any GPU model. For example, the driver
+        is older than `since`, or NVML is not initialized."""
         self.machine.advance()
         if self.machine.driver.numbers < since:
             refuse(driver.FUNCTION_NOT_FOUND)
@@ -141,7 +141,7 @@ class SimulatedNvml:
 
     def __getattr__(self, name: str) -> Any:
         """Return a simulated function, or a constant, structure, or exception class from pynvml.
-        Other functions of pynvml are not available, because they would call a real driver."""
+        Raise AttributeError for all other pynvml functions, which would call a real driver."""
         if name in driver.CALLS:
             return partial(self._ask, name)
         found = getattr(pynvml, name, None)
@@ -174,7 +174,7 @@ class SimulatedNvml:
             return ANSWERS[name](self, gpu, *args[1:])
 
     def _device(self, function: str, call: CallRow, handle: Any) -> tuple[SimulatedGpu, int | None]:
-        """Return a handle's GPU, and the index of its MIG instance (None: the whole GPU)."""
+        """Return the GPU and the MIG instance index (None for a whole GPU) of a handle."""
         place, instance = mig.decoded(address_of(handle))
         known = 0 <= place < len(self.machine.gpus)
         self.enter(function, place if known else None, call.since)
@@ -194,8 +194,8 @@ class SimulatedNvml:
         return gpu, None
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """Block a call to a slow GPU for `gpu.slow` wall-clock seconds. If the clock does not
-        advance on its own, make the call fail instead."""
+        """If the GPU is slow, block the call for `gpu.slow` wall-clock seconds. If the clock does
+        not advance by itself, raise an NVML error instead."""
         over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:

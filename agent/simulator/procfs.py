@@ -1,4 +1,4 @@
-"""Files of the simulated host: texts from files.toml, and files that contain counters."""
+"""Files of the simulated host: files declared in files.toml, and files with counters."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The counters of a part of a machine. `{count[read]}` in files.toml becomes an integer."""
+    """Values for placeholders such as `{count[read]}` in files.toml: the counters of a device."""
 
     machine: Machine
     it: Any
@@ -38,7 +38,7 @@ class Counters:
 
 
 def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Content]:
-    """Return the files for a part (`it`) of a machine, by path. They show its current state."""
+    """Return the files for one part of a machine (`it`), by path. They show its current state."""
     given = {"machine": machine, "it": it, "count": Counters(machine, it)}
     return {
         path.format(it=it, **others): partial(f"{text}\n".format, **given)
@@ -47,7 +47,7 @@ def filled(kind: str, machine: Machine, it: Any, **others: Any) -> dict[str, Con
 
 
 def counted(machine: Machine) -> dict[str, Content]:
-    """Return the mount table and the files of the jobs' cgroup, by path."""
+    """Return the mount table and the cgroup files of the jobs, by path."""
     cgroup = f"/sys/fs/cgroup{CGROUP}"
     return {
         "/proc/mounts": lambda: lines(*_mounts(machine)),
@@ -85,7 +85,7 @@ NS = 1e9
 
 
 def process_tree(machine: Machine) -> dict[str, Content]:
-    """Return the files about processes and threads, by path."""
+    """Return the files in /proc/PID of all processes and threads, by path."""
     tree: dict[str, Content] = {}
     below: dict[int, list[str]] = {}
     for process in machine.jobs.processes.values():
@@ -117,7 +117,7 @@ def _seconds(machine: Machine, part: str, threads: tuple[SimulatedThread, ...]) 
 def _stat(
     machine: Machine, process: SimulatedProcess, number: int, threads: tuple[SimulatedThread, ...]
 ) -> str:
-    """Return the contents of /proc/PID/stat for a process or thread (`number`), with the CPU time
+    """Return the contents of the stat file for the process or thread `number`. Its CPU time is that
     of all `threads`. Fields that are not simulated are 0."""
     seconds = _seconds(machine, "cpu", threads)
     user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
@@ -131,13 +131,13 @@ def _stat(
 
 
 def _schedstat(machine: Machine, thread: SimulatedThread) -> str:
-    """Return the nanoseconds that a thread ran and waited for a CPU, and 0 time slices."""
+    """Return the contents of a thread's schedstat file: its run time and wait time (ns), and 0."""
     ran, queued = (_seconds(machine, part, (thread,)) for part in ("cpu", "queued"))
     return f"{int(ran * NS)} {int(queued * NS)} 0\n"
 
 
 def _net_dev(machine: Machine) -> str:
-    """Return the traffic of the host's NICs. All processes share the host's network namespace."""
+    """Return the contents of net/dev, which are the same for the host and for all processes."""
     rows = ["    lo: 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0"]
     for name in (nic.name for nic in machine.devices.nics):
         names = f"recv:{name}", f"send:{name}"
@@ -147,7 +147,7 @@ def _net_dev(machine: Machine) -> str:
 
 
 def _io_stat(machine: Machine) -> str:
-    """Return a line for each data disk, and a line for the array of these disks, if any."""
+    """Return the contents of io.stat: a line for each data disk and for their array, if any."""
     names = "cgroup:read", "cgroup:written"
     read, written = map(int, machine.jobs.meter.read_all(names, machine.now))
     disks, data = machine.devices.data_disks, machine.system.data

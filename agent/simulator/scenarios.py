@@ -1,11 +1,11 @@
 """Scenarios and single faults: their effects, and the systems that support them.
 
-README.md in this folder lists the affected GPUs. Two scenarios run only in fleets: in
-waits-for-node, the node waits for another node of its job in each step; in slow-node, another node
-waits for this node. A fault alone, such as `xid-79` (XID 79), runs together with training. A name
-may combine a scenario and faults, as in `training+ecc-rising+raid-degraded`.
+README.md in this folder lists the GPUs that each scenario affects. Two scenarios run only in
+fleets: in waits-for-node, the node waits for another node of its job in each step; in slow-node,
+another node waits for this node. A single fault, such as `xid-79` (XID 79), runs with training. A
+name may combine a scenario and faults, as in `training+ecc-rising+raid-degraded`.
 
-After each fault, the machine updates its counter rates (`Machine.apply`).
+After each fault, `Machine.apply` updates the rates of the machine's counters.
 """
 
 import re
@@ -22,25 +22,25 @@ from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import SystemModel, meets
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
-"""The name of the tour, which runs many scenarios in turn; the seconds for which each scenario runs
-(enough for a verdict); and the seconds of training between two scenarios."""
+"""TOUR: name of the tour, which runs many scenarios in turn. SLOT: seconds for which each scenario
+runs, enough for a verdict. PAUSE: seconds of training between two scenarios."""
 
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
-"""Scenarios that run only in fleets: the machine runs part of a multi-node job."""
+"""Scenarios that run only in fleets, in which the machine runs one part of a multi-node job."""
 
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
 
 class Need(Struct, frozen=True):
-    """A requirement of a scenario: its description, and the conditions that a system must meet."""
+    """A requirement of scenarios: its description, and the conditions for `meets` (`of`)."""
 
     words: str
     of: str
 
 
 class Breakage(Struct, frozen=True):
-    """A row of scenarios.toml. The fault, if any, occurs `at` seconds after the scenario starts,
-    and is repeated every `every` seconds if `every` is not 0."""
+    """A row of scenarios.toml. Its fault, if any, occurs `at` seconds after the scenario starts. If
+    `every` is not 0, the fault occurs again every `every` seconds."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
@@ -71,14 +71,14 @@ def _fault(name: str) -> Breakage | None:
 
 
 def parts(name: str) -> tuple[str, ...]:
-    """Return the scenarios and faults that a name combines, or an empty tuple if one is unknown."""
+    """Return the parts of a name such as `training+ecc-rising`, or () if one is unknown."""
     names = tuple(name.split("+"))
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
 def missing(system: SystemModel, scenario: str) -> str:
-    """Return a string with the scenario's requirements that the system does not meet, or an empty
-    string if the system meets all of them."""
+    """Return the descriptions of the scenario's requirements that the system does not meet, joined
+    by "and". Return an empty string if it meets all."""
     needs = [fault.needs for part in parts(scenario) if (fault := _fault(part))]
     unmet = (_TABLE.needs[name] for name in needs if name)
     return " and ".join(need.words for need in unmet if not meets(need.of, system.model, system))
@@ -90,7 +90,7 @@ def possible(system: SystemModel) -> tuple[str, ...]:
 
 def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
     """Return the scenarios of the tour with their durations in seconds. Training follows each
-    scenario except `idle`, because in the next scenario, `held`, the GPUs must have been idle."""
+    scenario except `idle`. The next scenario, `held`, requires that the GPUs were idle before."""
     stays: list[tuple[str, float]] = []
     for name in possible(system):
         if name not in ("training", TOUR):
@@ -101,7 +101,7 @@ def stops(system: SystemModel) -> tuple[tuple[str, float], ...]:
 
 
 def playing(system: SystemModel, name: str, elapsed: float) -> str:
-    """Return a string with the scenario after `elapsed` seconds and, in a tour, the next one."""
+    """Return the name of the scenario after `elapsed` seconds. In a tour, add the next one."""
     if name != TOUR:
         return name
     tour = stops(system)
@@ -116,11 +116,11 @@ def playing(system: SystemModel, name: str, elapsed: float) -> str:
 SLACK = 1e-9  # s, tolerance for floating-point errors when comparing times
 
 Change = tuple[float, str | ScenarioLoad | Breakage]
-"""A change: its time (s), and the scenario, part of a scenario, or fault that begins."""
+"""A change: its time (s), and the name of a scenario, the load, or the fault that begins then."""
 
 
 def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
-    """Yield the changes of a scenario, or of all scenarios of the tour, in order of time."""
+    """Yield the changes of a scenario, or of all scenarios in the tour, in order of time."""
     if name != TOUR:
         return _course(name, begin, inf)
     begins = accumulate((seconds for _, seconds in cycle(stops(system))), initial=begin)
@@ -129,7 +129,7 @@ def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
 
 
 def _course(name: str, begin: float, end: float) -> Iterator[Change]:
-    """Yield the changes of a scenario until `end` (s): starts of its parts, and its faults."""
+    """Yield the changes of a scenario until time `end` (s): its loads and its faults."""
     loads = parts_of(parts(name)[0])
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]

@@ -1,1 +1,1 @@
-"""Sources: one module per subsystem. Each declares its metrics in a TOML file and reads them."""
+"""Sources of metrics: one module per subsystem. Each module reads the metrics in its TOML file."""

@@ -1,5 +1,5 @@
-"""GPU activity, measured with GPM if the GPU supports it, or else with the driver's 5 Hz
-utilization samples."""
+"""GPU activity: measured with GPM, or from the driver's 200 ms utilization samples on GPUs without
+GPM."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,8 +29,8 @@ NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
 FIRST_WINDOWS = 8  # Number of windows at the start of a job that are measured every second
 LEAST_ACTIVITY = 0.1
-"""Minimum activity for reliable ratios of SM and DRAM activity to it. At activities of 0.05 to
-0.07, the ratios of two training jobs on H100 GPUs were too high by a sixth."""
+"""Below this graphics activity (0-1), the ratios of SM and DRAM activity to it are unreliable. At
+0.05 to 0.07, the ratios of two jobs on H100 GPUs were a sixth too high."""
 
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
@@ -45,7 +45,7 @@ ALL = (*SHARES.values(), ACTIVE_SECONDS, TENSOR_THROUGHPUT, TENSOR_SECONDS)
 
 @dataclass(slots=True)
 class ActivityFromGpm:
-    """Reads the mean activity between two GPM samples."""
+    """Reads the mean activity of a GPU between two GPM samples."""
 
     gpm: Gpm
     gpu: GpuContext
@@ -77,9 +77,8 @@ class ActivityFromGpm:
             out.absent(TENSOR_SECONDS, absent)
 
     def _mean_clock(self) -> float:
-        """Return the SM clock as a fraction of its maximum. The clock is the mean of the last two
-        readings, because GPM covers the time between them. Raise Absent if the current or maximum
-        clock is unknown."""
+        """Return the SM clock as a fraction of its maximum. The result is based on the mean of the
+        last two clock readings. Raise Absent if the current or maximum clock is unknown."""
         before, self._clock = self._clock, None
         if not self._highest:
             self._highest = self.gpu.device.number("MaxClockInfo", SM_CLOCK)
@@ -94,8 +93,8 @@ class ActivityFromGpm:
 
 @dataclass(slots=True)
 class WindowFromGpm:
-    """Measures SM and DRAM activity over about 100 ms, while the GPU exchanges data with other
-    GPUs. The first measurements of a job are a second apart, and later ones further apart."""
+    """Measures SM and DRAM activity over about 100 ms while the GPU exchanges data with other GPUs.
+    It measures once per second at first, and less often later in a job."""
 
     gpm: Gpm
     taken: int = 0
@@ -121,8 +120,8 @@ class WindowFromGpm:
 
 @dataclass(slots=True)
 class ActivityFromSamples:
-    """Computes activity from the driver's buffer of 200 ms samples. Without a buffer, it integrates
-    NVML's utilization over time."""
+    """Computes activity from the driver's buffer of 200 ms utilization samples. If the driver has
+    no such buffer, it integrates the utilization that NVML reports."""
 
     gpu: GpuContext
     _integral: Integral = field(

@@ -29,7 +29,7 @@ GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
 def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return whether each source is up: none of its reads failed, and it is not in `stalled`."""
+    """Return whether each source is up. It is down if a read failed or it is in `stalled`."""
     up: dict[str, bool] = {}
     for key, reading in readings.items():
         if key.part != OFF:
@@ -38,7 +38,7 @@ def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> d
 
 
 def reading(snapshot: Snapshot, poller: Poller) -> Reading:
-    """Return the reading of the metrics in this file. It counts the absences in `snapshot`."""
+    """Return the agent's own metrics, such as the number of absences in `snapshot`."""
     out = ReadOutput(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)
@@ -68,7 +68,7 @@ def reading(snapshot: Snapshot, poller: Poller) -> Reading:
 
 
 def answers(gpus: GpuWatch) -> Read:
-    """Return the read for the duration and failures of driver calls for each GPU."""
+    """Return a read that exports the duration and the failures of driver calls for each GPU."""
     both = (GPU_READ_SECONDS, GPU_READ_FAILURES)
 
     def read(out: ReadOutput) -> None:

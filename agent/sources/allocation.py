@@ -1,4 +1,4 @@
-"""Reads which GPUs Slurm and the kubelet have allocated to which jobs."""
+"""Queries Slurm and the kubelet for the jobs to which they have allocated GPUs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -35,18 +35,18 @@ _METRICS = declared_beside(__file__)
 ALLOCATED = _METRICS["dgx_gpu_allocated"]
 
 EXPIRED = EXPIRY_INTERVALS * intervals.ALLOCATION
-"""Seconds for which the last response to a query is valid."""
+"""Seconds for which a response from Slurm or the kubelet is used."""
 
 GRES = ("/run/slurm/conf/gres.conf", "/etc/slurm/gres.conf", "/etc/slurm-llnl/gres.conf")
-"""Paths of gres.conf. slurmctld sends the first file to nodes without local configuration."""
+"""Paths of gres.conf. slurmctld sends the first file to nodes that have no local configuration."""
 
 UNDESCRIBED = Absent(Reason.DENIED, "scontrol does not describe a job that squeue lists")
-"""The message does not contain the job ID, because only `job.info` permits its export."""
+"""The message omits the job ID, because job IDs are exported only if `job.info` is enabled."""
 
 
 @dataclass(slots=True)
 class AllocationRead:
-    """Starts queries to Slurm and the kubelet on other threads. A later read gets the responses."""
+    """Queries Slurm and the kubelet on separate threads. A later read uses their responses."""
 
     host: Host
     options: HostOptions
@@ -115,7 +115,8 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _slurm_jobs(self, host: str) -> list[SlurmJob]:
-        """Query Slurm for the short host name, and then for the full name. Slurm may use either."""
+        """Return the Slurm jobs on this host. Slurm may know the host by its short or its full
+        name."""
         short = host.partition(".")[0]
         try:
             return self.host.schedulers.slurm(short)
@@ -138,7 +139,8 @@ class AllocationRead:
         return allocation.of_pods(pods, devices)
 
     def _order(self, minors: dict[int, str]) -> list[int]:
-        """Return GPUs' minor numbers in Slurm's order. Raise Absent if the order is unknown."""
+        """Return the minor numbers of the GPUs in the order in which Slurm numbers the GPUs. Raise
+        Absent if this order is unknown."""
         if self.gpus.divided:
             raise Absent(Reason.UNKNOWN, "a GPU is divided (MIG), and Slurm counts its parts")
         for path in GRES:
@@ -153,7 +155,7 @@ class AllocationRead:
 
 
 def together(answers: Sequence[Given | Failure]) -> Given:
-    """Merge the allocations of all schedulers. Add a reason if some allocations may be missing."""
+    """Return the allocations of all schedulers. If some may be missing, the result has a reason."""
     given = [one for one in answers if isinstance(one, Given)]
     hidden = [one.hidden for one in given if one.hidden]
     hidden += [Absent(Reason.FAILED, str(one)) for one in answers if isinstance(one, Failure)]

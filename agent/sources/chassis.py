@@ -1,5 +1,5 @@
-"""Alarms of fans, power supplies, and temperatures in the chassis, and errors of the main memory.
-All users can read these values from hwmon and EDAC."""
+"""Chassis alarms (fans, power supplies, and temperatures), and main memory errors. All users can
+read them from the kernel's hwmon and EDAC files."""
 
 import re
 from collections.abc import Iterator
@@ -31,8 +31,8 @@ NO_ALARMS = re.compile(
     r"(coretemp|k10temp|nvme|drivetemp|mlx5|amdgpu|nouveau|acpitz|iwlwifi|"
     r"(nct|it8|w83|f71|sch|lm|adt|asus|thinkpad).*)"
 )
-"""Hwmon chips whose alarms do not concern the chassis: chips of CPUs, disks, and cards, and
-mainboard chips whose unused inputs raise permanent alarms."""
+"""Names of hwmon chips whose alarms are ignored. They belong to CPUs, disks, or cards, or they are
+mainboard chips that raise permanent alarms for unused inputs."""
 UNREADABLE = Absent(Reason.FAILED, "the chip does not say whether it raises an alarm")
 
 
@@ -55,7 +55,7 @@ def _alarms(files: FileTree, out: ReadOutput) -> None:
 
 
 def _dimms(files: FileTree, out: ReadOutput) -> None:
-    """Add the error counts of each DIMM or rank, and of controllers (errors of unknown DIMMs)."""
+    """Add the error count of each DIMM. Errors of unknown DIMMs count for their controller."""
     found: list[tuple[str, str, str]] = []
     for controller in names_in(files, EDAC):
         for part in ("", *names_in(files, f"{EDAC}/{controller}")):

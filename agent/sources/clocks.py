@@ -1,4 +1,4 @@
-"""Clocks, performance states, and the seconds for which the clocks were throttled, by reason."""
+"""GPU clocks, performance states, and the seconds for which clocks were throttled, by reason."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -20,14 +20,14 @@ REASONS = _METRICS["dgx_gpu_throttle_state"]
 MHZ = 1e6
 
 KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
-"""KNOWN_REASONS: mask of the bits in NVML's header. UNKNOWN: the reason for all other bits."""
+"""KNOWN_REASONS: mask of the reasons in nvml.h. UNKNOWN: the reason reported for other bits."""
 
 APPLICATION_CLOCKS = 0x2
-"""Bit in the event mask that is set if an administrator limited clocks (nvidia-smi -ac or -lgc)."""
+"""Bit of the event mask: an administrator has limited the clocks (nvidia-smi -ac or -lgc)."""
 
 
 class Throttle(NamedTuple):
-    """A throttle reason, its bit in the event mask, and the field ID of its counter (0: none)."""
+    """A throttle reason: its bit in the event mask, and the field ID of its counter (0 if none)."""
 
     reason: str
     bit: int = 0
@@ -38,7 +38,7 @@ THROTTLES = tuple(Throttle(name, **row) for name, row in _METRICS.kinds[THROTTLE
 
 
 def event_reasons(device: NvmlDevice) -> int:
-    """Return the mask of current throttle reasons. Older drivers have a different call."""
+    """Return the bit mask of current throttle reasons, with an older NVML call if necessary."""
     try:
         mask = device.number("CurrentClocksEventReasons")
     except Absent as absent:
@@ -49,8 +49,8 @@ def event_reasons(device: NvmlDevice) -> int:
 
 
 class Throttling:
-    """Reads the event mask every tick, and the driver's counters of throttled nanoseconds. Without
-    a supported counter, the time for a reason is integrated from the mask."""
+    """Reads the event mask every tick, and the driver's counters of throttled nanoseconds. If the
+    driver has no counter for a reason, its time is integrated from the mask."""
 
     def __init__(self, device: NvmlDevice) -> None:
         self._device = device
@@ -84,7 +84,7 @@ class Throttling:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU."""
+    """Yield the reads of a GPU's clocks and throttle reasons."""
     throttling, both = Throttling(gpu_context.device), (REASONS, THROTTLE)
     state = gpu_context.state
 

@@ -1,4 +1,4 @@
-"""Inputs from which sources build the reads of a GPU or of the host."""
+"""Objects that sources use to build the reads of a GPU or of the host."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -22,12 +22,12 @@ EACH_TICK = fixed(intervals.TICK)
 SM_CLOCK = 1  # Value of `nvmlClockType_t`
 
 MOST_DEVICES = 256
-"""Maximum number of disks, NICs, ports, arrays, and sensors to report per kind. With 2,000 disks, a
-scrape returned 3.5 MB."""
+"""Maximum number of devices to report for each kind, such as disks or NICs. With 2,000 disks, the
+response to a scrape was 3.5 MB."""
 
 
 def _question(call: str | int) -> tuple[Question, str]:
-    """Parse the `call` of a metric. Return the NVML query, and the part of its result to use."""
+    """Parse the `call` of a metric. Return the NVML query, and the member that it selects."""
     if isinstance(call, int):
         return (call, 0), ""
     form = re.fullmatch(r"(\w+)(?:\(([\d, ]+)\))?(?:\.(\w+))?", call)
@@ -39,9 +39,9 @@ def _question(call: str | int) -> tuple[Question, str]:
 def bounded(
     out: ReadOutput, metric: Metric, found: Sequence[T], key: str = "", *, none: str = ""
 ) -> Sequence[T]:
-    """Return the first MOST_DEVICES devices. If there are more, add an absence that gives the
-    number of omitted devices. `key` is the name of the setting that selects devices. If there are
-    no devices, raise Absent with the text `none`, unless this text is empty."""
+    """Return the first MOST_DEVICES devices in `found`. If there are more, add an absence with the
+    number of omitted devices to `out`. The message names the setting `key`, which selects the
+    devices. If there are none, raise Absent with the text `none`, unless it is empty."""
     if none and not found:
         raise Absent(Reason.MISSING, none)
     if len(found) > MOST_DEVICES:
@@ -52,8 +52,8 @@ def bounded(
 
 @dataclass(slots=True)
 class Listing:
-    """A cached list of the devices of a kind. It is updated every minute, and when `names` or
-    `setting` change, because listing directories on every tick is expensive."""
+    """A cached list of devices, such as disks. The devices are listed again after a minute, or when
+    `names` or `setting` change. Listing directories on every tick is expensive."""
 
     find: Callable[[Collection[str]], list[str]]
     _known: tuple[object, object] | None = None
@@ -69,7 +69,7 @@ class Listing:
 
 
 def is_virtual(files: FileTree, device: str) -> bool:
-    """Return whether a device is an SR-IOV virtual function, which belongs to a pod or VM."""
+    """Return whether a device is an SR-IOV virtual function, which a pod or VM uses."""
     return "physfn" in names_in(files, f"{device}/device")
 
 
@@ -85,8 +85,8 @@ def flag(files: FileTree, path: str, most: int = 1) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """The settings, and the interval (s) of the reads that show why a GPU is starved. Sources look
-    up the settings in every read, because a reload may change them at any time."""
+    """The current settings, which a reload may change between two reads. `every` is the interval
+    (s) of the reads that show why a GPU is starved."""
 
     configuration: Configuration = field(default_factory=Configuration)
     every: Callable[[], float] = EACH_TICK
@@ -98,7 +98,7 @@ class HostOptions:
 
 @dataclass(frozen=True, slots=True)
 class GpuContext:
-    """A GPU and the inputs of its reads. `gpm` is None if the GPU does not support GPM."""
+    """A GPU, and the objects that its reads use. `gpm` is None if the GPU does not support GPM."""
 
     device: NvmlDevice
     state: GpuState
@@ -149,7 +149,7 @@ class GpuContext:
         every: float,
         rows: Callable[[], Iterable[GpuRow]],
     ) -> Read:
-        """Return a read for several GPU rows. If the driver permanently refuses every row, the read
+        """Return a read for several GPU rows. If the driver supports none of the rows, the read
         runs only every hour."""
         table = GpuRows(self.device, rows)
 
@@ -159,7 +159,7 @@ class GpuContext:
         return self.read(source, part, metrics, table.read, interval)
 
     def declared(self, source: str, declarations: Declarations) -> Iterator[Read]:
-        """Yield the reads of all declared metrics that have a `call`."""
+        """Yield the reads of all metrics in `declarations` that have a `call`."""
         by_read: dict[tuple[str, str], list[GpuRow]] = {}
         for metric, table in declarations.asked:
             calls = table.call if isinstance(table.call, dict) else {"": table.call}

@@ -1,5 +1,5 @@
-"""Whole disks and arrays: bytes, busy time, models, lost members, and failing disks. The sources
-are kernel files that all users can read, and udisks2, which reports SMART data."""
+"""Whole disks and md arrays: bytes, busy time, models, lost members, and failing disks. The values
+come from files that all users can read. One of them contains SMART data from udisks2."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from agent.sources.context import HostOptions, Listing, bounded, flag
 
 
 class DiskConfig(Section, frozen=True):
-    """Settings for disks. Disks with names that match `ignore` are not reported."""
+    """Settings for disks. Disks whose names match the pattern `ignore` are not reported."""
 
     table = "disk"
     ignore: re.Pattern[str] = re.compile(r"^(loop|ram|zram|sr|fd|dm-)\d+")
@@ -39,15 +39,15 @@ FAULT = _METRICS["dgx_disk_fault"]
 
 BLOCK, EXT4 = "/sys/block", "/sys/fs/ext4"
 STOPPED = {"clear", "inactive", "broken"}
-"""States of an array that is not running. Its `raid_disks` file may contain 0."""
+"""States of an array that is not running. The `raid_disks` file of such an array may contain 0."""
 
 SURVIVES = {"raid0": 0, "linear": 0, "raid4": 1, "raid5": 1, "raid6": 2}
-"""Number of members that an array can lose, by level. Other levels (mirrors) need one member, and
-RAID 10 needs half of the members."""
+"""Number of members that an array can lose, by RAID level. RAID 10 can lose half of its members,
+and any other level (mirrors) can lose all members but one."""
 
 SET = re.compile(r"external:[^/]")
-"""Pattern for the metadata version of a container: a set of disks that firmware divides into
-arrays. A container never runs."""
+"""Pattern for the metadata version of an md container. A container is a set of disks on which the
+firmware creates arrays. It is never in a running state itself."""
 
 MOST_ERRORS = 1 << 31
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
@@ -90,7 +90,8 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 def _arrays(
     host: Host, options: HostOptions, seen: dict[str, dict[str, None]], out: ReadOutput
 ) -> None:
-    """Read the state of all arrays. `seen` contains the members that each array had earlier."""
+    """Read the states of all arrays. `seen` contains the members that each array had in earlier
+    reads, by array name."""
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
     arrays = [
@@ -130,14 +131,14 @@ def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> boo
 
 
 def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
-    """Return a member's state in the array as text, and whether the disk itself is dead."""
+    """Return the contents of an array member's state file, and whether the disk has failed."""
     state = text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{disk}/state")
     return state, text_or_nothing(files, f"{BLOCK}/{disk}/device/state") in DEAD
 
 
 def counted(disk: str) -> str:
-    """Return the name in /proc/diskstats of a disk in /sys, where `!` replaces slashes
-    (cciss!c0d0)."""
+    """Return the name of a disk in /proc/diskstats. In /sys, each slash in the name is a `!`, as in
+    cciss!c0d0."""
     return disk.replace("!", "/")
 
 
@@ -171,7 +172,7 @@ def _disk_of(files: FileTree, name: str, blocks: Collection[str]) -> str | None:
 
 
 def raid_disks(files: FileTree, array: str) -> int:
-    """Return an array's number of members or, during a reshape, the number after the reshape."""
+    """Return the number of members of an array. During a reshape, return the new number."""
     path = f"{BLOCK}/{array}/md/raid_disks"
     text = read_text(files, path)
     if not (number := whole(text.partition(" ")[0], 9)):
@@ -180,8 +181,8 @@ def raid_disks(files: FileTree, array: str) -> int:
 
 
 def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """Return the number of working members. For arrays without redundancy, which have no file
-    `degraded`, count the members."""
+    """Return the number of working members of an array. Arrays without redundancy have no file
+    `degraded`, so count the working members in `blocks`."""
     path = f"{BLOCK}/{array}/md/degraded"
     try:
         return expected - int(checked(read_int(files, path), Range(0, expected), path))
@@ -193,7 +194,7 @@ def working_members(files: FileTree, array: str, expected: int, blocks: Collecti
 
 DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
-"""States in which an NVMe controller or SCSI device does not work. All others are temporary."""
+"""States of an NVMe controller or SCSI device that has failed. All other states are temporary."""
 
 ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
@@ -250,9 +251,8 @@ def _smart(files: FileTree, out: ReadOutput) -> None:
 
 
 def verdicts(objects: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, bool]:
-    """Return whether each whole disk in the udisks2 objects is failing, by disk name. Disks that
-    udisksd has not read, or cannot read, are omitted. An NVMe disk that is only overheated does not
-    count as failing, because the kernel reports its temperature."""
+    """Return whether each whole disk in the udisks2 objects is failing, by disk name. Omit disks
+    whose SMART data udisksd has not read. An NVMe disk that is only too hot is not failing."""
     found: dict[str, bool] = {}
     for path, interfaces in objects.items():
         block = interfaces.get(f"{UDISKS}.Block")

@@ -1,4 +1,4 @@
-"""Memory health: ECC errors, remapped rows (Ampere and newer), and retired pages (older GPUs)."""
+"""GPU memory: ECC errors, and remapped rows (Ampere and newer) or retired pages (older GPUs)."""
 
 from collections.abc import Iterator
 

@@ -24,18 +24,18 @@ REGISTRATION = "registration_error"
 
 MASK_PARTS = _METRICS.kinds[HEALTH.name]
 UNHEALTHY, HEALTHY = "unhealthy", 1
-"""Kind of fault if only the summary is unhealthy, and the summary's value for a healthy fabric."""
+"""UNHEALTHY: kind of fault if only the summary reports one. HEALTHY: value of a healthy summary."""
 
 ANSWERS = (
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
     ("GpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
     ("GpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
 )
-"""Calls and their structures, latest first. Older drivers support only the older structures."""
+"""NVML calls for the fabric info, each with its structure, latest version first."""
 
 
 def health(mask: int, summary: int) -> dict[str, bool]:
-    """Return the kinds of faults that the fabric can report, and whether each is present."""
+    """Return the kinds of fabric faults that the driver can report, and whether each is present."""
     found = {
         kind: value != healthy
         for kind, (shift, bits, healthy) in MASK_PARTS.items()
@@ -47,8 +47,8 @@ def health(mask: int, summary: int) -> dict[str, bool]:
 
 
 def _asked(device: NvmlDevice) -> Any:
-    """Return the fabric info in the latest version that the driver supports. Raise Absent if no
-    version can be read."""
+    """Return the fabric info structure in the latest version that the driver supports. Raise Absent
+    if no version can be read."""
     refusal = Absent(Reason.DRIVER, "nvmlDeviceGetGpuFabricInfo: not in this library")
     for call, structure in ANSWERS:
         try:

@@ -1,5 +1,5 @@
-"""GPU identity, NVML utilization of GPUs and video engines, and the recovery action that the driver
-requests."""
+"""GPU identity, utilization of the GPU and its video engines, and the recovery action that the
+driver requests."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ MEMORY_UTILIZATION = _METRICS["dgx_gpu_memory_utilization_ratio"]
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU."""
+    """Yield the reads of a GPU's identity, utilization, and recovery action."""
     device, state = gpu_context.device, gpu_context.state
     who, awake = device.identity, False
 
@@ -23,7 +23,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         out.add(INFO, 1, who.model, who.architecture, who.pci_bus_id, who.serial, who.vbios_version)
 
     def utilization(out: ReadOutput) -> None:
-        """Read utilization. If it changes to or from 0, some other reads run at once."""
+        """Read utilization. When it changes to or from 0, request some other reads immediately."""
         nonlocal awake
         rates = device.get("UtilizationRates")
         out.add(UTILIZATION, rates.gpu / 100)

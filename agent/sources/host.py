@@ -1,5 +1,5 @@
-"""The host itself: CPU cores, pressure, network mounts, and the Fabric Manager. The agent never
-accesses a mount, because a server that is down blocks every process that accesses its mounts."""
+"""The host: CPU cores, pressure stall information, network mounts, and the Fabric Manager. The
+agent never accesses a network mount, because the access blocks if the file server is down."""
 
 import errno
 from collections import Counter
@@ -24,13 +24,13 @@ NETWORK_MOUNTS = _METRICS["dgx_workload_network_mounts"]
 FABRIC_MANAGER = _METRICS["dgx_fabric_manager_running"]
 
 MOUNT_TABLES = ("/proc/1/mounts", "/proc/mounts")
-"""Mount tables of the host and of the agent itself. The second is used only if the first is not
-readable, because a service without access to /home does not see the mounts below it."""
+"""Mount tables of the host and of the agent. The agent's table is used only if the host's is not
+readable: a service without access to /home does not see the mounts below /home."""
 
 
 class CpuBusy:
-    """Reads CPU utilization since the previous read, and the time that CPUs waited for disks. The
-    first read returns no utilization."""
+    """Reads the CPU utilization since the previous read, and the time that CPUs waited for disks.
+    The first read has no utilization."""
 
     def __init__(self, psutil: Psutil) -> None:
         self._psutil = psutil
@@ -59,7 +59,7 @@ STALLS = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 
 
 def _pressure(files: FileTree, out: ReadOutput) -> None:
-    """Read the pressure totals of all resources. A resource that cannot be read is absent."""
+    """Read the stall time of CPU, memory, and I/O. A resource that cannot be read is absent."""
     refused = []
     for resource, kinds in STALLS.items():
         path = f"/proc/pressure/{resource}"
@@ -77,7 +77,7 @@ def _pressure(files: FileTree, out: ReadOutput) -> None:
 
 
 def _totals(files: FileTree, path: str) -> dict[str, float]:
-    """Return stall seconds by kind, from lines such as `some avg10=0.00 ... total=123` (us)."""
+    """Return the stall seconds by kind, such as `some`, from a file in /proc/pressure."""
     try:
         lines = files.read(path).strip().splitlines()
         return {line.partition(" ")[0]: int(line.rpartition("total=")[2]) / 1e6 for line in lines}
@@ -112,8 +112,8 @@ PROGRAM = "nv-fabricmanage"  # Name as truncated by the kernel to 15 characters
 
 
 class FabricService:
-    """Finds the process of the Fabric Manager by the PID file of its service, or else among all
-    processes."""
+    """Finds the Fabric Manager's process. It reads the PID file of the service first, and searches
+    all processes only if necessary."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -130,15 +130,15 @@ class FabricService:
         out.add(FABRIC_MANAGER, bool(self._pid))
 
     def _is_roots(self, pid: str, name: str) -> bool:
-        """Return whether root runs process `pid` with `name`. Check the name first to save time."""
+        """Return whether process `pid` has the given name and runs as root."""
         if not pid.isdigit() or text_or_nothing(self._files, f"/proc/{pid}/comm") != name:
             return False
         return processes.is_roots(self._files, int(pid), name)
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:
-    """Yield the reads of the host. Reads that show why a GPU is starved may run every tick. Mounts
-    and services are read less often."""
+    """Yield the reads of the host. Reads of CPU and pressure may run every tick, because they show
+    why a GPU is starved. Other reads run less often."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
     for key, metrics, run in (

@@ -1,5 +1,5 @@
-"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. If a port cannot be
-read, the other ports are still reported."""
+"""InfiniBand and RoCE ports: bytes, wait time, errors, link state, and rate. If one port cannot be
+read, the others are still reported."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -30,7 +30,7 @@ FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
 
 
 class PortCounter(NamedTuple):
-    """A port counter: its metric, its file, and the factor to convert it to the metric's unit."""
+    """A port counter: its metric, its file, and the factor from the file's to the metric's unit."""
 
     metric: Metric
     file: str
@@ -51,8 +51,8 @@ FAULTS = tuple(
 
 
 class InfinibandPorts:
-    """Reads this host's ports and their counters. The ports are listed every minute. A counter that
-    cannot be read is skipped until the next listing, because some drivers log every failed read."""
+    """Reads the counters of all ports. The ports are listed every minute. A counter that cannot be
+    read is skipped until the next listing, because some drivers log every failed read."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -82,7 +82,7 @@ class InfinibandPorts:
                 out.ask(row.metric, partial(self._value, port, folder, row), *port, *row.kind)
 
     def links(self, out: ReadOutput) -> None:
-        """Read the state and the rate of each port together, so that they are consistent."""
+        """Read the state and the rate of each port in one read, so that they are consistent."""
         for port, folder in self._at(out, PORT_UP):
             out.ask(PORT_UP, partial(link_up, self._files, folder), *port)
             out.ask(RATE, partial(rate, self._files, folder), *port)

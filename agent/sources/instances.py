@@ -1,5 +1,5 @@
-"""Metrics of each MIG instance. They are separate from the metrics of the whole GPU, which does not
-support most calls in MIG mode."""
+"""Metrics of each MIG instance. In MIG mode, most NVML calls are not supported for the whole
+GPU."""
 
 from collections.abc import Iterator
 from contextlib import suppress

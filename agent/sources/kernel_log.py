@@ -20,8 +20,8 @@ BURST = 60.0  # Seconds for which repeated errors of a switch with the same code
 
 @dataclass(slots=True)
 class KernelLogRead:
-    """Reads new lines of the kernel log on every tick. It calls `xid` with each GPU error, and
-    `answers` with a bool: whether the log can be read."""
+    """Reads new lines of the kernel log on every tick. It passes each GPU error to `xid`. It calls
+    `answers` with True if the log can be read, and with False otherwise."""
 
     kernel_log: KernelLog
     xid: Callable[[KernelXid], None]

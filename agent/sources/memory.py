@@ -1,4 +1,4 @@
-"""Total, used, free, and reserved device memory."""
+"""Total, used, free, and reserved GPU memory."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ UNIFIED = Absent(
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. If used memory changes a lot, some other reads run at once."""
+    """Yield the memory read of a GPU. It requests other reads if used memory changes a lot."""
     device, before = gpu_context.device, -1
 
     def use(out: ReadOutput) -> None:

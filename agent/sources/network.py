@@ -16,7 +16,7 @@ from agent.sources.context import HostOptions, Listing, bounded, is_virtual
 
 
 class NetworkConfig(Section, frozen=True):
-    """Settings for NICs. Interfaces with names that match `ignore` are not reported."""
+    """Settings for NICs. Interfaces whose names match the pattern `ignore` are not reported."""
 
     table = "network"
     ignore: re.Pattern[str] = re.compile(
@@ -39,9 +39,10 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # stand for an unknown speed 
 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
-    """Return the NICs among the interfaces. A NIC is an interface with a device. Virtual
-    interfaces, such as bridges, send through NICs and are omitted. If no interface has a device, as
-    in a container, return all. If `ignore` is configured, return all that it does not match."""
+    """Return the NICs among the interfaces. A NIC has a `device` entry in sysfs. Virtual
+    interfaces, such as bridges, send through NICs and are omitted. In a container, no interface may
+    have a device, so return all interfaces. If `ignore` is configured, return all that do not match
+    it."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:

@@ -1,4 +1,4 @@
-"""NVLink: payload and wire bytes per GPU and per link, errors, states, and remote devices."""
+"""NVLinks: payload and wire bytes per GPU and per link, errors, states, and remote devices."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -30,8 +30,8 @@ LINKS_EXPECTED = _METRICS["dgx_nvlink_links_expected"]
 ERRORS = _METRICS["dgx_nvlink_errors_total"]
 
 UP_STATES = (1, 2)
-"""States of a link that is up: active and sleeping (it can carry traffic at once). In state 3, a
-link is active, but its traffic is disabled."""
+"""States of a link that can carry traffic: 1 (active) and 2 (sleeping). In state 3, a link is
+active, but its traffic is disabled."""
 
 KIB_BYTES = 1024.0
 _FIELDS = (138, 139, 140, 141)
@@ -50,7 +50,7 @@ USUAL_LINK_SPEED = 25e9  # Nominal bytes per second per link and direction on ot
 
 
 class LinkReads:
-    """Reads of bytes, states, errors, and remote devices of the links of a GPU."""
+    """Builds the reads of a GPU's links: their bytes, states, errors, and remote devices."""
 
     def __init__(self, gpu_context: GpuContext) -> None:
         self._gpu = gpu_context
@@ -69,8 +69,8 @@ class LinkReads:
         return self._bytes(TOTALS, {ALL_LINKS: ()})
 
     def totals_interval(self) -> float:
-        """Return the interval (s) of the byte totals. It is short without GPM or while links are at
-        least half full, and longer while links are quiet or the driver returns no totals."""
+        """Return the interval (s) at which to read byte totals. It is short if the GPU has no GPM
+        or while the links are at least half full. Otherwise it is longer."""
         if not self.totals.answered:
             return intervals.LINKS
         if self._gpu.gpm is None:
@@ -91,8 +91,8 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, int], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Yield GPU rows for payload and wire bytes, from NVLink 5 fields if no others are
-        supported."""
+        """Yield the GPU rows for payload and wire bytes. Use the field IDs of NVLink 5 if the
+        driver supports no others."""
         if self._newer is None:
             asked = _FIELDS[0], NVLINK5_BYTES[138]
             old, new = (
@@ -132,7 +132,7 @@ class LinkReads:
         out.add(LINKS_EXPECTED, self._most if expected is None else expected)
 
     def far_ends_interval(self) -> float:
-        """Return the interval (s) of `far_ends`. It is short if a link has just come up."""
+        """Return the interval (s) of the read `far_ends`, shorter if a link has just come up."""
         return intervals.LINKS if self._came_up else intervals.TOPOLOGY
 
     def far_ends(self, out: ReadOutput) -> None:
@@ -143,8 +143,8 @@ class LinkReads:
 
     def error_rows(self) -> list[GpuRow]:
         """Return a GPU row for each link and kind of error. If any link supports field IDs, use
-        these, because the getter takes 0.8 ms per counter on Hopper. A link that is down refuses
-        queries. Its refusals must not affect other links."""
+        field IDs for all, because the getter takes 0.8 ms per counter on Hopper. A link that is
+        down refuses every query, so try all links."""
         links = self._device.links()
         for fields in (KINDS["field"], KINDS["nvlink5"]):
             rows = [GpuRow(ERRORS, (f, n), (str(n), k)) for n in links for k, f in fields.items()]
@@ -165,9 +165,9 @@ class LinkReads:
 def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
     """Return the kind of device at the remote end of a link, and its PCI address if it is a GPU.
 
-    If the device is a switch or the link is down, all bits of the address are set. Drivers before
-    470 do not report the kind. With these drivers, every device with a valid address is a GPU,
-    because no known system with NVSwitches supports them.
+    NVML sets all bits of the address if the device is a switch or the link is down. Drivers before
+    470 do not report the kind, and no known system with NVSwitches supports them. With these
+    drivers, every device with a valid address is a GPU.
     """
     try:
         remote = REMOTES.get(device.get("NvLinkRemoteDeviceType", link), "unknown")
@@ -185,7 +185,7 @@ def far_end(device: NvmlDevice, link: int) -> tuple[str, str]:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. The byte totals of all GPUs are read in the same tick."""
+    """Yield the NVLink reads of a GPU. The byte totals of all GPUs are read in the same tick."""
     links, minute = LinkReads(gpu_context), intervals.LINKS
     read, every = partial(gpu_context.read, "nvlink"), links.totals_interval
     yield read("totals", TOTALS, links.totals.read, every, run_on_wake=True, together=True)

@@ -1,4 +1,4 @@
-"""PCIe: traffic, link generation and width, replays, and the switches above a GPU."""
+"""PCIe: traffic, link generation, link width, replays, and the switches above a GPU."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -26,13 +26,13 @@ WIDTH_LIMIT = _METRICS["dgx_pcie_width_limit"]
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
-"""A rate above the link rate times this factor is a driver error (drivers 560-565 multiplied rates
-by 1000)."""
+"""A traffic rate above the link rate times this factor is a driver error. Drivers 560 to 565
+returned rates that were 1000 times too high."""
 
 WAYS = {TRANSMITTED: GpmId.PCIE_TRANSMITTED, RECEIVED: GpmId.PCIE_RECEIVED}
 DEVICES = "/sys/bus/pci/devices"
 SPEEDS = {"2.5": 1, "5.0": 2, "5": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
-"""PCIe generation by speed in GT/s, as the kernel writes it."""
+"""PCIe generation by link speed in GT/s, as written by the kernel."""
 
 
 def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
@@ -44,7 +44,7 @@ def _from_gpm(gpm: Gpm, out: ReadOutput) -> None:
 
 
 class PcieFromCall:
-    """Reads PCIe traffic with a call that takes 20 ms per direction, for two GPUs per tick."""
+    """Reads PCIe traffic with an NVML call that takes 20 ms per direction."""
 
     def __init__(self, device: NvmlDevice, every: float) -> None:
         self._device = device
@@ -97,8 +97,8 @@ def _uplink(files: FileTree, port: str) -> float:
 
 
 def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
-    """Add the uplinks of the switches above a GPU, if the agent can read them. GPUs below a switch
-    share its uplink, which may be saturated although the slots of the GPUs are not."""
+    """Add the capacity of the uplink of each switch above a GPU. GPUs below a switch share its
+    uplink, which may be saturated although their own links are not."""
     try:
         ports = upstream_ports(files.link(device))
     except OSError:
@@ -110,7 +110,7 @@ def _switches(files: FileTree, device: str, out: ReadOutput) -> None:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. If the GPU supports GPM, bytes are read from GPM."""
+    """Yield the PCIe reads of a GPU. If the GPU supports GPM, traffic is read from GPM."""
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)

@@ -20,8 +20,8 @@ MILLI = 1e3
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU. While processes are on the GPU, all of the driver's 20 ms samples
-    are read. If the GPU has no energy counter, they are always read."""
+    """Yield the reads of a GPU's power and energy. The driver's 20 ms power samples are read only
+    while the GPU has processes, or always if it has no energy counter."""
     yield from gpu_context.declared("power", _METRICS)
     buffer = SampleBuffer(gpu_context.device, POWER_SAMPLES, SAMPLES, MILLI)
     counted, joules = True, 0.0

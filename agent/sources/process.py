@@ -1,4 +1,4 @@
-"""Processes on a GPU: their number, and the largest processes."""
+"""Processes on a GPU: their number, and the processes with the most GPU memory."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from agent.sources.context import GpuContext
 
 
 class ProcessConfig(Section, frozen=True):
-    """Settings for processes. At most `series` processes per GPU have their own series."""
+    """Settings for processes. At most `series` processes per GPU are exported individually."""
 
     table = "process"
     series: Annotated[int, Meta(ge=0, le=1000, description="a whole number from 0 to 1000")] = 0
@@ -36,18 +36,18 @@ SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
-"""If more memory (bytes) than this is used, but no process is listed, processes are hidden. In a
-container that cannot see the host's processes, the driver lists none."""
+"""If a GPU uses more memory (bytes) than this, but lists no process, its processes are hidden. In a
+container, the driver does not list the processes of the host."""
 
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
 MOST_SHOWN = 8  # Maximum number of processes per GPU that the page names
 MPS_SERVER = "nvidia-cuda-mps"
-"""Name of the server and the control daemon of the CUDA Multi-Process Service (MPS), truncated by
-the kernel to 15 characters. The server uses all GPUs for its clients, which are also listed (since
-Volta). If a user's own daemon started the server, it counts as a process of the user."""
+"""Process name of the CUDA Multi-Process Service (MPS): its server and its control daemon. The
+kernel truncates names to 15 characters. The driver also lists the clients of the server (since
+Volta). A server that a user's own daemon started counts as a process of this user."""
 
 DISPLAYS = ["Xorg", "X", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "mutter-x11-fram"]
-"""Display servers. They do not count as jobs."""
+"""Names of display servers. Display servers do not count as jobs."""
 
 MOST_DISPLAYED = 4 << 30
 """Maximum GPU memory (bytes) of a display server. A process with more memory counts as a job,
@@ -56,8 +56,8 @@ because any graphics program can have the name of a display server."""
 
 @dataclass(slots=True)
 class Processes:
-    """Lists the processes on a GPU for the worker that reads /proc. It also stores whether there
-    are any, because the interval of expensive reads depends on this."""
+    """Lists the processes on a GPU, for the worker that reads /proc. It also records whether the
+    GPU has any, which determines the interval of expensive reads."""
 
     gpu: GpuContext
     _names: dict[int, str] = field(default_factory=dict)  # program names by PID
@@ -87,8 +87,8 @@ class Processes:
             self._add_shares(working, out)
 
     def _working(self, listed: list[mig.GpuProcess]) -> list[int]:
-        """Return the PIDs of processes that are neither MPS servers nor display servers. A display
-        server only renders graphics and uses little memory."""
+        """Return the PIDs of the processes that are neither MPS servers nor display servers. A
+        display server renders graphics, computes nothing, and uses little memory."""
         known, files, pids = self._names, self.gpu.host.files, [one.pid for one in listed]
         self._names = {
             pid: known.get(pid) or printable(text_or_nothing(files, f"/proc/{pid}/comm"))
@@ -108,8 +108,8 @@ class Processes:
         ]
 
     def _serves(self, pid: int) -> bool:
-        """Return whether a process is an MPS server of the system: root runs it, or root's MPS
-        daemon started it for the user of the first client."""
+        """Return whether a process is an MPS server of the system. It runs as root, or root's MPS
+        daemon has started it for a user."""
         files = self.gpu.host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):
@@ -131,7 +131,7 @@ class Processes:
                     out.add(PROCESS_MEMORY, held, pid, name)
 
     def _add_shares(self, working: Sequence[int], out: ReadOutput) -> None:
-        """Add the GPU time share of each process since the last read. Skip samples already read."""
+        """Add each process's share of GPU time since the previous read. Skip old samples."""
         samples: Sequence[Any] = ()
         try:
             if self._servers:

@@ -1,5 +1,4 @@
-"""The names of this system, the number of GPUs that respond, and the expected number of GPUs, which
-is the configured number or the largest number ever listed."""
+"""The name of this system, the number of GPUs that respond, and the expected number of GPUs."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -26,7 +25,7 @@ GPUS = _METRICS["dgx_system_gpus"]
 GPUS_EXPECTED = _METRICS["dgx_system_gpus_expected"]
 
 PRODUCT_NAME = "/sys/class/dmi/id/product_name"
-"""File with the product name that the manufacturer set."""
+"""File that contains the manufacturer's product name."""
 
 
 FILE = "expected-gpus"
@@ -35,8 +34,8 @@ NVIDIA = "0x10de"
 
 
 def is_given(files: FileTree, device: str) -> bool:
-    """Return whether a PCI device is an NVIDIA GPU that this host uses, and that is not assigned to
-    a virtual machine or bound to another driver."""
+    """Return whether a PCI device is an NVIDIA GPU that this host uses. For example, a GPU in use
+    by a virtual machine is bound to another driver."""
     try:
         known = read_text(files, f"{device}/vendor"), read_text(files, f"{device}/class")[:6]
     except Absent:
@@ -51,7 +50,7 @@ def is_given(files: FileTree, device: str) -> bool:
 
 class ExpectedGpus:
     """The largest number of GPUs that NVML, the driver's /proc directory, or the PCI bus has ever
-    listed. A file in `folder` stores this number across restarts, until the file is removed. If
+    listed. A file in `folder` keeps the number across restarts. To reset it, remove the file. If
     `keeps` is false, the file is only read."""
 
     def __init__(self, files: FileTree, folder: Path | None, *, keeps: bool) -> None:
@@ -99,7 +98,7 @@ def reads(
     product: str,
     expected: ExpectedGpus,
 ) -> Iterator[Read]:
-    """Yield the read of the machine's identity and number of GPUs."""
+    """Yield one read, for the names of this system and its present and expected GPUs."""
 
     def read(out: ReadOutput) -> None:
         inventory, settings = found(), configuration.current

@@ -1,4 +1,4 @@
-"""All sources: the reads of each GPU and of the host, and all declared metrics."""
+"""The table of all sources, their reads for each GPU and for the host, and their metrics."""
 
 from collections.abc import Iterable, Iterator
 from importlib import import_module
@@ -41,8 +41,8 @@ KNOWN = TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")
 
 
 class SourcesConfig(Section, frozen=True):
-    """Settings of sources: `disable` contains the modules of sources that are not read. Changes
-    take effect after a restart. The source with the identity of the machine cannot be disabled."""
+    """Settings of sources. The sources in `disable` are not read. Changes take effect after a
+    restart. The source `system`, which identifies the machine, cannot be disabled."""
 
     table, at_start = "sources", ("disable",)
     disable: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ def gpu_reads(gpu_context: GpuContext) -> Iterator[Read]:
 
 def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
     """Yield each read of the host with the name of its worker. Reads that may run every tick and
-    access no device share a worker. The other reads of each source have a worker of their own."""
+    access no device share a worker. Each source has another worker for its other reads."""
     for source in HOST_SOURCES:
         name = name_of(source)
         rest = "mounts" if name == "host" else name
@@ -88,7 +88,7 @@ def host_reads(host: Host, options: HostOptions) -> Iterator[tuple[str, Read]]:
 
 
 def declared(modules: Iterable[ModuleType]) -> Iterator[Metric]:
-    """Yield the metrics declared in the modules, in the order of declaration."""
+    """Yield the metrics that the modules declare, in the order of declaration."""
     for module in modules:
         values = vars(module).values()
         named = {value.name: value for value in values if isinstance(value, Metric)}

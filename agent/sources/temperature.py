@@ -1,4 +1,4 @@
-"""GPU temperatures, the margin to the limit, and fans on the board."""
+"""GPU temperatures, their limits, the margin to the limit, and the fans on the GPU board."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -25,15 +25,16 @@ MOST_FANS = 16
 CORE = 0  # The only member of `nvmlTemperatureSensors_t`
 SLOWDOWN, OPERATING = "slowdown", "operating"
 OF_MARGIN = 1, 3
-"""`nvmlTemperatureThresholds_t` for slowdown and for operation. The last known limit applies."""
+"""Values of `nvmlTemperatureThresholds_t`: slowdown and maximum operating temperature."""
 
 
 COOL = 10.0
-"""If the core is this many degrees Celsius below its limit, another part is too hot."""
+"""A core that is this many degrees Celsius below its limit is not the part that is too hot."""
 
 
 def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
-    """Return a figure with the core temperature and its limit, named `core` or `cool_core`."""
+    """Return a figure with a GPU's core temperature and its limit, or none if one is unknown. It is
+    named `cool_core` if the core is well below its limit, and `core` otherwise."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
     if core is None or limit is None:
         return []
@@ -43,7 +44,7 @@ def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
 
 
 def core_temperature(device: NvmlDevice) -> float:
-    """Return the core temperature in degrees Celsius. Older drivers need a deprecated call."""
+    """Return the core temperature in degrees Celsius, with a deprecated call on older drivers."""
     try:
         return device.number("TemperatureV", CORE)
     except Absent as absent:
@@ -75,7 +76,7 @@ def _fans(device: NvmlDevice) -> Iterator[GpuRow]:
 
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
-    """Yield the reads of a GPU: the core every tick; fans and other sensors less often."""
+    """Yield the temperature and fan reads of a GPU. The core temperature is read every tick."""
     device, both = gpu_context.device, (TEMPERATURE, MARGIN)
     limit: float | Absent | None = None  # queried in the first read of the core
 

@@ -1,4 +1,4 @@
-"""The processes on each GPU: what their threads do, and the job they belong to.
+"""The processes on each GPU: the activity of their threads, and their jobs.
 
 Nothing is read for GPUs without processes.
 """
@@ -73,7 +73,7 @@ def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
 
 @dataclass(slots=True)
 class Workload:
-    """Reads the processes of every GPU once per second."""
+    """Reads the times, bytes, and jobs of the processes on every GPU, once per second."""
 
     host: Host
     options: HostOptions
@@ -114,7 +114,7 @@ class Workload:
 
     def _jobs(self, now: Mapping[Labels, Iterable[int]]) -> dict[str, tuple[str, ...]]:
         """Return the name and labels of each job, by job key. If the processes of a job have
-        different labels, the most complete labels are used."""
+        different labels, use the most complete ones."""
         found: dict[str, tuple[str, ...]] = {}
         for gpu, pids in now.items():
             given = self.allocations.of(gpu[1])
@@ -187,8 +187,8 @@ class Workload:
             self._add_bytes(out, gpu, pids)
 
     def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:
-        """Add the bytes that a GPU's idle processes have read and written. If there are many
-        processes, each call updates the bytes of only some of them."""
+        """Add the bytes that the idle processes of a GPU have read and written. If a GPU has many
+        processes, each call updates only some of them."""
         parts = -(-len(pids) // MOST_AT_REST)
         for pid in pids[int(out.at) % parts :: parts]:
             count = processes.bytes_moved(self.host.files, pid)
@@ -228,8 +228,8 @@ def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
 
 
 def _nameless(labels: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the labels of a job for use while `job.info` is disabled: only the runtime and the
-    key, which is equal for GPUs of the same job."""
+    """Return a job's labels without names, for use while `job.info` is disabled. The runtime and
+    the key remain. All GPUs of a job have the same key."""
     _, *names, key = labels
     return ("", *JobLabels(runtime=JobLabels(*names).runtime), key)
 
@@ -243,7 +243,7 @@ def reads(
     *,
     spawn: Spawn = on_a_thread,
 ) -> Iterator[Read]:
-    """Yield the read of the processes on all GPUs. `spawn` runs a function on another thread."""
+    """Yield one read, of the processes on all GPUs. `spawn` runs a function on another thread."""
 
     def named() -> bool:
         return options.settings[JobConfig].info

@@ -1,8 +1,8 @@
 """XID errors by code, reported by NVML events and in the kernel log.
 
 An error may be reported as an event, as a log line, or as both at different times. The agent counts
-the errors of each channel (events and log) separately, and reports the larger count. No error is
-counted twice, and an error that one channel lacks is usually still counted.
+events and log lines separately, and reports the larger count. It never counts an error twice, and
+usually counts an error that is reported in only one way.
 """
 
 import ctypes
@@ -36,20 +36,20 @@ NVLINK_FAULTS = replace(_METRICS["dgx_gpu_nvlink_faults_total"], which=lambda _:
 
 PCI = "PCI"
 OF_MANY_LINES = 13
-"""XID of an SM exception. The driver logs many lines for it, for example one per SM."""
+"""XID of an SM exception. For one exception, the driver logs many lines, such as one per SM."""
 
 LARGEST = 9999
-"""Largest valid XID code. A code with all bits set means that there is no error."""
+"""Largest valid XID code. A code with all bits set means no error."""
 
 BURST = 60.0  # Seconds for which repeated errors of a GPU with the same code are not logged
 EXCEPTION = 2.5
-"""Log lines within this many seconds after an SM exception belong to it, even if they are read in
-different ticks."""
+"""Lines with the XID of an SM exception within this many seconds belong to the same exception, even
+if they are read in different ticks."""
 
 
 class XidCounts:
-    """Counts XID errors by UUID and code. The counts of a lost GPU are kept. Only one thread writes
-    the counts of each channel."""
+    """Counts XID errors by GPU UUID and code. The counts of a lost GPU are kept. One thread writes
+    the counts of events, and another writes those of log lines."""
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class XidCounts:
         self._now = 0.0
 
     def note(self, uuid: str, code: int) -> None:
-        """Count an NVML event."""
+        """Count an XID error that NVML reported as an event."""
         self._note("nvml", uuid, code)
 
     def note_line(self, line: KernelXid) -> None:
-        """Count an error in the kernel log. The UUID of an unknown GPU is looked up by PCI address
-        in the driver's list of GPUs. If the address is not listed, the error is only logged."""
+        """Count an XID error in the kernel log. The UUID of an unknown GPU is looked up by its PCI
+        address. If the driver does not list this address, the error is logged, but not counted."""
         where = f"{PCI}:{line.pci.lower().partition('.')[0]}"
         if self._met(where) == where and where not in self._sought:
             self._sought.add(where)
@@ -146,8 +146,8 @@ class XidCounts:
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
-        """Return the largest count among the channels, for each GPU and code. The errors of a PCI
-        address are assigned to its GPU as soon as the UUID is known."""
+        """Return the largest count in any channel, by GPU and code. A PCI address stands for the
+        GPU until its UUID is known."""
         found: dict[tuple[str, int], int] = {}
         for way in self._ways.values():
             counted: Counter[tuple[str, int]] = Counter()
@@ -158,7 +158,7 @@ class XidCounts:
         return found
 
     def _met(self, where: str) -> str:
-        """Return the UUID for a PCI address, or the address if the GPU is unknown."""
+        """Return the UUID of the GPU at a PCI address, or the address if the GPU is unknown."""
         place, separator, address = where.partition(":")
         return (
             self._places.get(pci_address(address), where) if separator and place == PCI else where
@@ -170,7 +170,7 @@ class XidCounts:
                 yield Sample(NVLINK_FAULTS, (self._known[uuid], uuid, *which), float(count))
 
     def _report(self, seen: Mapping[tuple[str, int], int]) -> None:
-        """Log new errors, at most one line per minute for each GPU and code."""
+        """Log new XID errors, at most one line per minute for each GPU and code."""
         for (uuid, code), count in seen.items():
             at, before = self._reported.get((uuid, code), (-BURST, 0))
             if count > before and self._now - at >= BURST:
@@ -195,8 +195,8 @@ def handle_address(handle: Any) -> Any:
 
 
 class XidWatch:
-    """Waits for NVML events on its own thread. After each connection to the driver, it creates an
-    event set."""
+    """Waits for NVML events on its own thread. It creates a new event set each time the agent
+    connects to the driver."""
 
     def __init__(
         self, subscription: Callable[[], EventSubscription | None], counts: XidCounts
@@ -242,7 +242,7 @@ class XidWatch:
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:
-        """Register for the events of all GPUs that support them. Return False if none does."""
+        """Register for the events of all GPUs that support events. Return False if none does."""
         nvml, handles = subscription.nvml, subscription.handles
         refused: dict[str, Absent] = {}
         try:
