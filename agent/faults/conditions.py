@@ -1,10 +1,10 @@
-"""Conditions of faults, in the subset of PromQL that the agent can evaluate on its own samples and
-sums. An alerting rule contains the same text. The agent parses each condition once.
+"""Parses and evaluates the conditions of faults, in a subset of PromQL. Alerting rules contain the
+same expressions. The agent parses each condition once.
 
-The agent monitors a single machine, so its series have no target labels (`instance` and `job`), and
-a join on target labels alone matches all series. `windows.py` computes `increase` and `changes`.
-`last_over_time` and `max_over_time` return 1 for a series that was above 0 within the window. In a
-comparison, the number must be on the right.
+The agent monitors only its own machine, so its series have no target labels (`instance` and `job`),
+and a join on target labels alone matches all series. `windows.py` computes `increase` and
+`changes`. `last_over_time` and `max_over_time` return 1 for each series that was above 0 within the
+window. If a comparison contains a number, it must be on the right.
 """
 
 import math
@@ -21,7 +21,7 @@ from agent.faults.windows import Ask, Counted, FaultSamples
 from agent.model import Labels
 
 Row = frozenset[tuple[str, str]]
-"""A row in the result of a condition: the labels of a series, without target labels."""
+"""The labels of a row in the result of a condition, without target labels."""
 
 Vector = Mapping[Row, float]
 
@@ -32,8 +32,8 @@ class ConditionError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """A parsed expression. `apply` computes its rows (label values and a value) from the rows of
-    its operands (`parts`) or, for a selector, from the series in `ask`."""
+    """A parsed expression. `apply` computes its result, rows with labels and a value, from the rows
+    of its operands (`parts`) or, for a selector, from the series in `ask`."""
 
     apply: Callable[..., Vector]
     parts: "tuple[Condition, ...]" = ()
@@ -46,7 +46,7 @@ class Condition:
         return frozenset([self.ask] if self.ask else []).union(*(p.asks for p in self.parts))
 
     def rows(self, samples: FaultSamples) -> Vector:
-        """Return the result. It is computed again only if its inputs have changed."""
+        """Return the rows of the result. They are computed only if their inputs have changed."""
         if (rows := samples.rows.get(self)) is None:
             inputs = [samples.read(self.ask)] if self.ask else [p.rows(samples) for p in self.parts]
             rows = samples.derived.of(self, inputs, lambda: self.apply(*inputs))
@@ -55,7 +55,7 @@ class Condition:
 
 
 Records = Callable[[str], Condition | None]
-"""A function that returns the condition of the recording rule with a given name, or None."""
+"""A function that returns the condition of the recording rule with this name, if any."""
 
 
 def condition(text: str, records: Records = lambda _: None) -> Condition:
@@ -70,8 +70,8 @@ def condition(text: str, records: Records = lambda _: None) -> Condition:
 
 
 class _Match(NamedTuple):
-    """The labels that must be equal for rows of two operands to match: the labels in `on`, or all
-    except those in `ignoring`. The result has the labels in `copied` from the right operand."""
+    """The rule by which rows of two operands match: the labels in `on`, or all except `ignoring`,
+    must be equal. The labels in `copied` are copied from the right operand."""
 
     on: tuple[str, ...] | None = None
     ignoring: tuple[str, ...] = ()
@@ -136,7 +136,8 @@ OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
     "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
     "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
 }
-"""For each PromQL function: the kind of sum that it needs, and its result for a sum and a range."""
+"""Maps PromQL functions to the kind of sum that they need and to a function that computes their
+result from this sum and the range (s)."""
 
 TOKEN = re.compile(
     r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'
@@ -151,14 +152,14 @@ class _Parser:
         self.records = records
 
     def take(self, wanted: str | None = None) -> str:
-        """Remove and return the next token. Raise ConditionError if it is not `wanted`."""
+        """Consume and return the next token. Raise ConditionError if it is not `wanted`."""
         found: str = self.tokens.pop(0) if self.tokens else ""
         if wanted is not None and found != wanted:
             raise ConditionError(f"{found or 'the end'!r} in the place of {wanted or 'the end'!r}")
         return found
 
     def taken(self, *wanted: str) -> str:
-        """Remove and return the next token if it is in `wanted`, or else return an empty string."""
+        """Consume and return the next token if it is in `wanted`, or return an empty string."""
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
 
     def names(self) -> tuple[str, ...]:
@@ -238,7 +239,7 @@ class _Parser:
         return self.take()
 
     def selector(self, name: str, function: str = "") -> Condition:
-        """Parse a selector of a metric or recording rule. It has a range if `function` is set."""
+        """Parse a selector for a metric or recording rule. It has a range if `function` is set."""
         matchers = []
         if self.taken("{"):
             while not self.taken("}"):
@@ -257,7 +258,7 @@ class _Parser:
 def _series(
     name: str, matchers: tuple[tuple[str, str, str], ...], function: str, window: float
 ) -> Condition:
-    """Return a condition for the matching series of a metric."""
+    """Return a condition that selects the series of a metric that match `matchers`."""
     metric, labels = METRICS[name], METRICS[name].labels
     for label, *_ in matchers:
         if label not in labels:
@@ -283,7 +284,7 @@ def _constant(number: float) -> Condition:
 
 @cache
 def matching(how: str, word: str) -> Callable[[str], bool]:
-    """Return a function that checks a label value as the Prometheus matcher `how` does."""
+    """Return a function that checks a label value against `word` with the operator `how` (`=~`)."""
     if how in ("=", "!="):
         return lambda value: (value == word) is (how == "=")
     pattern = re.compile(word)
@@ -291,7 +292,7 @@ def matching(how: str, word: str) -> Callable[[str], bool]:
 
 
 def _picked(record: Condition, wanted: list[tuple[str, Callable[[str], bool]]]) -> Condition:
-    """Return a condition for the rows of a recording rule that match `wanted`."""
+    """Return a condition that selects the rows of `record` whose labels match `wanted`."""
 
     def apply(found: Vector) -> Vector:
         labelled = ((row, dict(row), value) for row, value in found.items())
@@ -322,7 +323,7 @@ def _of_two(
     match: _Match = _Match(),  # noqa: B008  # it is immutable
 ) -> Condition:
     """Return a condition that applies an operator to each row of `left` and the matching row of
-    `right`, or to each row of one condition and a number."""
+    `right`. If an operand is a number, every row of the other operand matches it."""
     first, second = left.number, right.number
 
     def apply(one: Vector, other: Vector | None = None) -> Vector:
@@ -346,7 +347,7 @@ def _of_two(
 
 
 def _relabelled(inner: Condition, label: str, word: str, source: str, pattern: str) -> Condition:
-    """Return `label_replace`: if label `source` matches `pattern`, set `label` to `word`."""
+    """Return a condition that sets `label` to `word` in rows where `source` matches `pattern`."""
     whole = re.compile(pattern)
 
     def apply(rows: Vector) -> Vector:

@@ -1,11 +1,11 @@
 """Reads the declarations of faults and recording rules from the files in `subjects/`.
 
-`${name}` in a string is replaced with a threshold, or a definition in the file or in `shared.toml`;
-in sentences, durations and shares are written in words. `${name+30}` adds 30 seconds to a duration,
-`${name*2}` multiplies it by 2, and `${name.seconds*0.5}` is half of the duration as a number of
-seconds. `${name?yes:no}` is `yes` if the number is above 0, and otherwise `no`. In a list, the name
-of another list is replaced with its items. `each` lists rows of names and values; a table or block
-of tables is repeated per row.
+`${name}` in a string is replaced with the threshold or definition of that name. Definitions are in
+the file or in `shared.toml`. In sentences, durations and shares are written in words. `${name+30}`
+is 30 seconds more than the duration, `${name*2}` is twice the duration, and `${name.seconds*0.5}`
+is half of its number of seconds. `${name?yes:no}` is `yes` if the number is above 0, and otherwise
+`no`. In a list, the name of another list is replaced with the items of that list. A table or block
+with the key `each` is repeated for each row of names and values in it.
 """
 
 import re
@@ -42,18 +42,18 @@ GIVEN = {
     "what_lost": WHAT_LOST,
     "busy_disk": BUSY_DISK,
 }
-"""Names that declarations may use, and whose values other packages define."""
+"""Names that declarations may use, with values that other modules define."""
 
 T = TypeVar("T")
 Json = dict[str, Any]
 
 
 class DeclarationError(ValueError):
-    """Raised if a declaration uses an undefined name."""
+    """Raised if a declaration is invalid, for example because it uses an undefined name."""
 
 
 class Declared(NamedTuple):
-    """All faults with a finding, by kind and in the order of declaration, and all rule groups."""
+    """All faults that have a finding, by kind, in the order of declaration, and all rule groups."""
 
     findings: Mapping[str, Fault]
     groups: Sequence[Group]
@@ -61,7 +61,7 @@ class Declared(NamedTuple):
 
 @lru_cache(maxsize=2)
 def declared(parameters: RuleParameters) -> Declared:
-    """Return all findings and rule groups for the given thresholds and time scale."""
+    """Return the faults and rule groups, with thresholds and time scale from `parameters`."""
     index, scale = _file("groups"), parameters.scale
     given = {**asdict(parameters.thresholds), **GIVEN, **_file("shared")["define"]}
     tables = [
@@ -107,7 +107,7 @@ Rules = Mapping[tuple[str, str], Sequence[T]]
 
 
 def _filled(group: Group, records: Rules[Recording], faults: Rules[Fault]) -> Group:
-    """Return a rule group, filled with the rules in its files."""
+    """Return a rule group with the rules in its files."""
     own = [(group.name, file) for file in group.files]
     return replace(
         group,
@@ -124,8 +124,8 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind and content of each table in a file, with the values of `${...}` filled in.
-    Tables in a `[[block]]` come first."""
+    """Yield the kind and content of each table in a file, in which `${...}` is replaced. Tables in
+    a `[[block]]` come first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):
@@ -137,8 +137,8 @@ def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tupl
 
 
 def _rows(table: Json, known: Mapping[str, Any]) -> Iterable[Json]:
-    """Return the rows of the key `each`. Its value contains rows, or the names of lists and
-    functions that return rows. For several names, return every combination of their rows."""
+    """Return the rows in a table's key `each`. Its value contains rows, or names of lists of rows
+    and of functions that return rows. For several names, return every combination of their rows."""
     each = table.get("each", [{}])
     if isinstance(each[0], dict):
         return list(each)
@@ -165,7 +165,7 @@ class _Names(NamedTuple):
         return {key: self.filled(value, key) for key, value in table.items() if key != "each"}
 
     def filled(self, value: Any, key: str) -> Any:
-        """Return a value in which names are replaced. Omit empty items of lists and labels."""
+        """Return a value in which names are replaced. Omit list items and labels that are empty."""
         if isinstance(value, str):
             if "${" in value:
                 value = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)

@@ -1,4 +1,4 @@
-"""Finds the faults of a machine, for `check` (and its exit status) and for the page."""
+"""Finds the faults of a machine, for `check` and for the page."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ USUAL = AlertThresholds()
 
 
 def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
-    """Return all faults that have a finding, by kind, with the given thresholds."""
+    """Return the declarations of all faults with a finding, by kind, with the given thresholds."""
     return declared(RuleParameters(thresholds)).findings
 
 
 @dataclass(slots=True, eq=False)
 class Search:
-    """Checks a machine for faults repeatedly, and keeps sums over time between checks."""
+    """Checks a machine for faults repeatedly. Between checks, it keeps sums over time windows."""
 
     samples: FaultSamples = field(default_factory=FaultSamples)
     _thresholds: AlertThresholds | None = None
@@ -32,7 +32,7 @@ class Search:
         spec: SystemSpec | None = None,
         thresholds: AlertThresholds = USUAL,
     ) -> list[Finding]:
-        """Return the findings for a snapshot, most serious first. `spec` is the spec sheet."""
+        """Return the findings in a snapshot, most serious first. `spec` is the spec sheet."""
         faults = by_kind(thresholds)
         if thresholds != self._thresholds:
             self._thresholds = thresholds
@@ -46,7 +46,7 @@ class Search:
 
 
 def action(finding: Finding) -> str:
-    """Return the first step for a finding, with the disk name or the PID in its commands."""
+    """Return the first step for a finding. Its commands contain the finding's disk name or PID."""
     fault = by_kind()[finding.kind]
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do
@@ -57,6 +57,6 @@ def action(finding: Finding) -> str:
 
 
 def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Insert the given GPUs into the commands of a text."""
+    """Return the text with `-i GPU` in its commands replaced with the option for these GPUs."""
     listed = ",".join(map(str, gpus))
     return text.replace("-i GPU", f"-i {listed}") if listed else text

@@ -1,4 +1,4 @@
-"""GPU faults that PromQL cannot express: failing calls, missing values, throttling, waits."""
+"""GPU faults that PromQL cannot express: failed calls, missing values, throttling, and waits."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ HARMFUL = {
     "power_brake": "power brake",
     "hardware_slowdown": SLOWDOWN,
 }
-"""Names of the throttle reasons that indicate a fault. A power cap is not among them."""
+"""Words for the throttle reasons that indicate a fault. A power cap is not among them."""
 
 SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 """Reasons for absent values that indicate a GPU fault, most serious first."""
@@ -34,7 +34,7 @@ def of_silent(absence: Absence) -> bool:
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs for which driver calls fail. Yield none if the whole driver hangs."""
+    """Yield the GPUs whose driver calls fail. Yield none if the driver hangs for all GPUs."""
     if machine.has("driver_hangs"):
         return
     found: dict[GpuKey, list[Absence]] = {}
@@ -58,7 +58,7 @@ REFUSED = (Reason.UNSUPPORTED, Reason.MISSING, Reason.DENIED, Reason.DRIVER)
 
 
 def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that lack a value which most other GPUs of the same model report."""
+    """Yield the GPUs that lack values which most other GPUs of the same model report."""
     assert fault.finding
     asked = _named(fault.finding.metrics)
     samples, refused = machine.samples, dict[GpuKey, list[str]]()
@@ -77,22 +77,22 @@ def refusing(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def reasons(finding: Finding) -> str:
-    """Return the names of the throttle reasons. Hardware slowdown accompanies other reasons, so it
-    is included only if there is no other reason."""
+    """Return a finding's throttle reasons in words. Hardware slowdown occurs together with other
+    reasons, so it is included only if there is no other reason."""
     named = dict.fromkeys(HARMFUL[reason] for reason in finding.names)
     return ", ".join([name for name in named if name != SLOWDOWN] or [SLOWDOWN])
 
 
 def cure(finding: Finding) -> str:
-    """Return the first step against thermal or power throttling, depending on the throttle reasons
-    in the finding. If they include both kinds, or neither, return both steps."""
+    """Return the first step for a throttled GPU: the advice about heat, about power, or both,
+    depending on the throttle reasons in the finding. Without either kind of reason, return both."""
     power, thermal = "power_brake" in finding.names, any("thermal" in n for n in finding.names)
     causes = [Cause.THERMAL] * (thermal or not power) + [Cause.POWER] * (power or not thermal)
     return " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
 
 
 def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that are throttled now, each with the throttle reasons."""
+    """Yield the GPUs that are throttled now, each with its clock and throttle reasons."""
     samples = machine.samples
     for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
         held = sorted(
@@ -107,7 +107,7 @@ def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs whose share of waiting time is at least `bound`, each with the main cause."""
+    """Yield the GPUs that wait for at least a share `bound` of the time, with the main cause."""
     assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
     for labels, share in fault.rows(machine.windows):
@@ -126,7 +126,7 @@ def cure_of_waiting(finding: Finding) -> str:
 
 
 def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield the GPUs that other GPUs of this machine wait for, with the number of waiting GPUs."""
+    """Yield each GPU that other GPUs of this machine wait for, with the number of waiting GPUs."""
     assert fault.finding
     counts: dict[str, int] = {}
     for labels, share in fault.rows(machine.windows):

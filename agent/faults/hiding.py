@@ -1,4 +1,4 @@
-"""Inhibition rules, for Alertmanager and for findings: a fault hides its consequences."""
+"""Inhibition rules for Alertmanager and for findings, with which a fault hides its consequences."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
-    """An Alertmanager rule: a source alert hides a target alert with the same `equal` labels."""
+    """An Alertmanager rule: a source alert hides target alerts with the same labels `equal`."""
 
     source_matchers: tuple[str, ...]
     target_matchers: tuple[str, ...]
@@ -28,7 +28,7 @@ OF_ALL, OF_FINDINGS = (
     tuple(Inhibition.of(HiddenBy.parsed(one["by"]), tuple(one["hidden"])) for one in _TABLES[name])
     for name in ("of_all", "of_findings")
 )
-"""Inhibitions by a fault of a whole node or GPU, and inhibitions of findings without an alert."""
+"""Inhibitions by faults of a whole node or GPU, and inhibitions of findings without an alert."""
 
 
 def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
@@ -71,7 +71,7 @@ def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[st
 
 
 def alert_labels(fault: Fault, finding: Finding) -> dict[str, str]:
-    """Return the labels of the alert for a finding, without target labels."""
+    """Return the labels that the alert for a finding has, without target labels."""
     gpu = finding.gpu
     return {
         "alertname": fault.alert,

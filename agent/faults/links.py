@@ -1,4 +1,4 @@
-"""Faults of links that PromQL cannot express: NVLink, NVSwitch, PCIe generations, and slots."""
+"""Link faults that PromQL cannot express: NVLink wiring, NVSwitch errors, and slow PCIe links."""
 
 from collections.abc import Iterator
 
@@ -12,8 +12,8 @@ from agent.sources import activity, clocks, gpu, kernel_log, pcie
 
 
 def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield GPUs whose PCIe link is below its maximum generation under load. An idle link may slow
-    down to save power."""
+    """Yield GPUs whose PCIe link is below its maximum generation while the GPU is under load. An
+    idle link may use a lower generation to save power."""
     assert fault.finding
     samples, least = machine.samples, fault.finding.bound
     for labels, most in sorted(samples.all(pcie.GENERATION_LIMIT).items()):
@@ -28,8 +28,8 @@ def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _under_load(samples: SampleStore, key: GpuKey, least: float, missing: float) -> float | None:
-    """Return the time of the latest reading that shows that the GPU computes or that the slower
-    link is saturated. Return None if the GPU is idle or its load is unknown."""
+    """Return the time of the latest reading in which the GPU computes or saturates its slow link.
+    Return None if it does neither, or if this is unknown."""
     clock = samples.value(clocks.CLOCK, *key.labels, "sm")
     most = samples.value(clocks.CLOCK_LIMIT, *key.labels, "sm")
     # Thermal and power throttling do not reduce clocks as far.
@@ -80,7 +80,7 @@ def slots(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield fatal NVSwitch errors that are recent or have no timestamp."""
+    """Yield each fatal NVSwitch error that is recent or has no timestamp."""
     assert fault.finding
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
@@ -91,7 +91,7 @@ def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def stray(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield GPUs with NVLinks whose remote end is not of the kind in the system spec sheet."""
+    """Yield GPUs with NVLinks whose remote end is of the wrong kind (GPU or switch)."""
     for wrong in machine.wiring:
         if isinstance(wrong, StrayLinks):
             figures = (Figure("links", len(wrong.links), None, "count"),)
@@ -99,7 +99,7 @@ def stray(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield one fault that lists all GPU pairs with an unexpected number of NVLinks, if any."""
+    """Yield one fault with all GPU pairs that have an unexpected number of NVLinks, if any."""
     wrong_pairs = tuple(
         Figure(f"gpu{wrong.one}-gpu{wrong.other}", wrong.found, wrong.expected, "count")
         for wrong in machine.wiring
@@ -114,7 +114,7 @@ MOST_PAIRS = 4
 
 
 def kind(finding: Finding) -> str:
-    """Return the kind of an NVLink fabric fault in words."""
+    """Return words for the kind of an NVLink fabric fault."""
     return finding.device.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""Faults. Each fault is declared once and used for `check`, the page, rules, inhibitions, and the
+"""The declaration of a fault. It is used for `check`, the page, rules, inhibitions, and the
 runbook. `declarations.py` reads the declarations from the files in `subjects/`."""
 
 import re
@@ -21,10 +21,10 @@ from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
 PAGES = Path(__file__).parent / "pages"
-"""The runbook directory. It contains a Markdown file for each alert, named after the alert."""
+"""The directory of the runbook. It contains a Markdown file per alert, named after the alert."""
 
 NEVER = "never"
-"""Value of `hold` for a finding that never fires its alert."""
+"""Value of `hold` in the declaration of a finding that never fires its alert."""
 
 
 def alert_names() -> frozenset[str]:
@@ -46,12 +46,12 @@ class Look:
         return self.windows.store
 
     def has(self, kind: str) -> bool:
-        """Return whether the condition of the given kind of fault is true."""
+        """Return whether a fault of this kind is present, judging by its condition."""
         return bool(self.faults[kind].rows(self.windows))
 
     @cached_property
     def wiring(self) -> list[StrayLinks] | list[WrongPair]:
-        """The differences between the detected NVLinks and the spec sheet."""
+        """The differences between the detected NVLinks and those in the spec sheet."""
         return wiring(self.samples, self.spec)
 
     @cached_property
@@ -61,7 +61,7 @@ class Look:
 
 
 class Seen(NamedTuple):
-    """A fault found in a check. If `severity` is None, the severity in the declaration applies."""
+    """A fault found in a check. If `severity` is None, the severity is that of the declaration."""
 
     gpu: GpuKey | None = None
     device: str = ""
@@ -72,8 +72,8 @@ class Seen(NamedTuple):
 
 
 class HiddenBy(NamedTuple):
-    """An alert that inhibits this alert if both have the same values for the labels in `same`. The
-    matchers in `having` restrict the inhibiting alert, and those in `only` restrict this alert."""
+    """An alert that inhibits the declared alert if the labels in `same` are equal. The inhibiting
+    alert must match the matchers in `having`, and the declared alert those in `only`."""
 
     alert: str
     same: tuple[str, ...]
@@ -82,8 +82,7 @@ class HiddenBy(NamedTuple):
 
     @classmethod
     def parsed(cls, text: str) -> "HiddenBy":
-        """Parse an expression such as `DgxGpuXid{severity="critical"} on (uuid) only
-        {xid="48"}`."""
+        """Parse a string such as `DgxGpuXid{severity="critical"} on (uuid) only {xid="48"}`."""
         found = HIDING.fullmatch(text)
         assert found, text
         alert, having, same, only = (part or "" for part in found.groups())
@@ -101,8 +100,8 @@ class FaultTable(
 
 
 class Listed(FaultTable, frozen=True, kw_only=True):
-    """Names to list in the sentence of a finding: the values of the label `label` in those series
-    of `metric` on the same GPU whose value is `value`."""
+    """Names that the sentence of a finding lists: the values of the label `label` in all series of
+    `metric` on the same GPU with the value `value`."""
 
     metric: str
     label: str
@@ -110,8 +109,8 @@ class Listed(FaultTable, frozen=True, kw_only=True):
 
 
 class FindingPart(FaultTable, frozen=True, kw_only=True):
-    """The finding of a fault, for `check` and the page. A function is named with its module in
-    `agent/faults`, for example `gpus.silent`."""
+    """The part of a declaration about the finding for `check` and the page. A function is named
+    with its module in `agent/faults`, for example `gpus.silent`."""
 
     kind: str
     when: str = ""  # if different from the rule's condition
@@ -126,7 +125,7 @@ class FindingPart(FaultTable, frozen=True, kw_only=True):
 
 
 class RulePart(FaultTable, frozen=True, kw_only=True):
-    """The alerting rule of a fault."""
+    """The part of a declaration about the alerting rule."""
 
     summary: str  # short description
     when: str = ""  # if different from the finding's condition
@@ -182,7 +181,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             yield Finding(self.kind, known, gpu, device, figures, names, labels)
 
     def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
-        """Return the result of the condition: labels and values, by GPU index and labels."""
+        """Return the condition's rows (labels and value), sorted by GPU index and labels."""
         condition: Condition = self.condition
         rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
         return sorted(
@@ -212,7 +211,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
 
 def function(name: str) -> Callable[..., Any]:
-    """Return the function that a declaration names, for example `gpus.silent`."""
+    """Return the function with this name in a declaration, for example `gpus.silent`."""
     module, _, own = name.partition(".")
     found: Callable[..., Any] = getattr(import_module(f"agent.faults.{module}"), own)
     return found

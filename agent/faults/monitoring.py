@@ -13,11 +13,11 @@ from agent.sources import kernel_log, system
 from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
 
 NVML = "nvml"
-"""The NVML source. Without a driver, it counts as up, because there is nothing to read."""
+"""The source for NVML. It counts as up if there is no driver and so nothing to read."""
 
 _REASONS = beside(__file__, "reasons")
 ABSENT: dict[str, str] = _REASONS["words"]
-"""Descriptions of the reasons for absent values, from `reasons.toml`."""
+"""Words for the reasons for absent values, from `reasons.toml`."""
 
 
 def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
@@ -27,7 +27,7 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def values_absent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield each reason for absent values that indicates a fault, with the number of metrics."""
+    """Yield each reason for absent values that is a fault, with the number of affected metrics."""
     if machine.has("driver_hangs"):
         return  # avoids two findings for the same fault
     absent = {(a.reason, a.metric.name) for a in machine.absences if not of_silent(a)}
@@ -53,7 +53,7 @@ def hold_of_values(finding: Finding, fault: Fault) -> str:
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """If the TLS certificate expires soon or has expired, yield the time until or since then."""
+    """If the TLS certificate expires soon or has expired, yield a fault with the time to expiry."""
     assert fault.finding
     ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
     left = soon if ends is None else ends - machine.snapshot.wall
@@ -62,7 +62,7 @@ def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def limits_unused(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield the configured limits of devices that this machine does not have."""
+    """Yield the configured limits for devices that this machine does not have."""
     for metric, labels, reason, _detail in machine.absences:
         if metric is paths.LIMIT and reason is Reason.MISSING:
             yield Seen(device=labels[1], names=(labels[0], labels[-1]))

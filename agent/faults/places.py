@@ -1,4 +1,4 @@
-"""The place of an alert, such as a GPU or node, with its text in summaries and its dashboard."""
+"""The places that alerts are about, such as a GPU or a node, with their text and dashboard."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -33,7 +33,7 @@ PLACES: Mapping[str, Place] = {
     "dimm": Place(f"{{{{ $labels.dimm }}}} of {ON}", NODE_BOARD),
     "rack": Place("Rack {{ $labels.rack }}", FLEET_BOARD),
 }
-"""The kinds of places, by their name in the key `place` of a fault."""
+"""The kinds of places. A fault's key `place` contains one of these names."""
 
 PATHS = {
     "nvlink": "NVLink",

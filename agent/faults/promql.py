@@ -1,4 +1,4 @@
-"""PromQL helpers for durations, for test stacks with faster clocks, and for missed scrapes."""
+"""Rewrites PromQL for test stacks with faster clocks and for missed scrapes."""
 
 import re
 from typing import NamedTuple
@@ -7,14 +7,14 @@ NODE = "instance, job"
 """The target labels of a machine."""
 
 REMEMBERED = "1d"
-"""Period for which rules look back for GPUs that were present, and for past events."""
+"""Length of time in which rules search for GPUs that were present and for earlier events."""
 
 SPAN_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 SPAN = re.compile(r"([0-9]{1,15})(ms|[smhdw])")
 
 
 def seconds(span: str) -> float:
-    """Return a duration in seconds, for example 900 for 15m. Raise ValueError if it is invalid."""
+    """Return the seconds in a Prometheus duration (900 for `15m`). Raise ValueError if invalid."""
     found = SPAN.fullmatch(span)
     if found is None:
         raise ValueError(span)
@@ -22,13 +22,13 @@ def seconds(span: str) -> float:
 
 
 def spoken(span: str) -> str:
-    """Return a duration in words, for example `15 min` for 15m."""
+    """Return a Prometheus duration in words, for example `15 min` for `15m`."""
     return SPAN.sub(lambda found: f"{found[1]} {'min' if found[2] == 'm' else found[2]}", span)
 
 
 def span(length: float) -> str:
-    """Return `length` (s) as a Prometheus duration, rounded to milliseconds. The unit is the
-    largest that results in a whole number."""
+    """Return `length` (s) as a Prometheus duration, rounded to milliseconds, in the largest unit in
+    which it is a whole number."""
     milliseconds = max(1, round(length * 1000))
     for unit in ("d", "h", "m", "s"):
         size = round(SPAN_UNITS[unit] * 1000)
@@ -38,13 +38,13 @@ def span(length: float) -> str:
 
 
 RANGE = re.compile(rf"(?:(?<=\[)|(?<=s:)|(?<= offset )){SPAN.pattern}(?![\w.])")
-"""A range, the step of a subquery, or an offset."""
+"""Matches a range, the step of a subquery, or an offset in a PromQL expression."""
 
 
 def scaled(expr: str, scale: float) -> str:
-    """Return a PromQL expression in which every range is multiplied by `scale`. If a range is a
-    millisecond shorter than whole seconds, to avoid overlap with another range, the scaled range is
-    also a millisecond shorter."""
+    """Return a PromQL expression in which every range is multiplied by `scale`. A range that is a
+    millisecond shorter than whole seconds, so that it does not overlap another range, is also a
+    millisecond shorter after scaling."""
     if scale == 1.0:
         return expr
 
@@ -59,21 +59,21 @@ def scaled(expr: str, scale: float) -> str:
 INSTANT = re.compile(
     r"(?:(?<![\w:])dgx_\w+(?![\w:])(?:\{[^}]*\})?|\{__name__[^}]*\})(?! *[\[{]| offset)"
 )
-"""An instant vector selector with a metric name or `__name__`, without a range or offset."""
+"""Matches a vector selector with a metric name or `__name__`, without a range or offset."""
 
 HELD = 135.0
-"""Seconds for which rules hold the last value of a target, because a failed scrape marks all series
-of the target as stale. Scrapes may be two minutes apart."""
+"""Seconds for which rules use the last value of a series after a failed scrape, which marks all
+series of the target as stale. Scrapes may be two minutes apart."""
 
 SOONER, AT_ONCE = 15.0, 60.0
-"""SOONER: a value is held for this many seconds less than the `for` of its alert, so that a
-condition that is true in a single scrape does not fire the alert. AT_ONCE: seconds for which a
-value is held if the alert has no `for`."""
+"""SOONER: the last value is used for this many seconds less than the `for` of the alert, so that a
+condition that is true in a single scrape does not fire the alert. AT_ONCE: seconds for which the
+last value is used if the alert has no `for`."""
 
 
 def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
-    """Return a PromQL expression that uses the last value of a series after failed scrapes, for an
-    alert with a `for` of `hold` seconds. If `hold` is short, only stale values are replaced."""
+    """Return a PromQL expression that uses the last value of a series after failed scrapes. `hold`
+    is the `for` of the alert in seconds. If it is short, only stale values are replaced."""
     most = min(HELD, hold - SOONER) if hold else AT_ONCE
     last = "last_over_time({0}[" + span(most * scale) + "])"
     kept = last if most == HELD else f"({{0}} or {last})"
@@ -81,9 +81,9 @@ def held(expr: str, scale: float, hold: float = 2 * HELD) -> str:
 
 
 class Recording(NamedTuple):
-    """A recording rule. `record` has the form level:metric:operations. If `held` is true, the last
-    value of a series is used after failed scrapes. If `here` is set, the agent evaluates `here`
-    instead of `expr`. `labels` are labels of its series, for dashboards."""
+    """A recording rule. `record` has the form level:metric:operations. If `held` is true, the rule
+    uses the last value of a series after failed scrapes. If `here` is set, the agent evaluates
+    `here` instead of `expr`. `labels` are those of the resulting series."""
 
     record: str
     expr: str

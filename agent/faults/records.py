@@ -1,4 +1,4 @@
-"""Recording rules for events, and the names of those that reports use."""
+"""Recording rules for events, and the names of the recording rules that reports use."""
 
 from collections.abc import Mapping
 
@@ -12,13 +12,13 @@ TENSOR_RECORD = "instance_job_id:dgx_gpu_tensor_throughput_seconds:increase5m"
 SHARED_SECONDS_RECORD = "instance_job_id_state_cause:dgx_gpu_job_seconds:increase5m"
 SHARED_JOULES_RECORD = "instance_job_id:dgx_gpu_job_joules:increase5m"
 SHARED_TENSOR_RECORD = "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:increase5m"
-"""The recording rules for shared GPUs. The rules above omit the time of shared GPUs."""
+"""SHARED_SECONDS_RECORD and the following names are for shared GPUs, which the other rules omit."""
 
 REPORT_EVERY = "5m"
-"""Window and evaluation interval of the recording rules for reports."""
+"""Window and evaluation interval of these recording rules."""
 
 BUSY_DISK = 0.9
-"""A disk of unknown limit is full if requests are in flight for more than this share of time."""
+"""A disk without a known limit is full if it has requests in flight for this share of time."""
 
 
 def events(
@@ -28,17 +28,17 @@ def events(
     *,
     of_life: bool = False,
 ) -> tuple[Recording, ...]:
-    """Return the recording rules for a counter whose series may be created by their first event,
-    which `increase` does not count: the series above 0, the series that are new within the window,
-    and the events within the window.
+    """Return the recording rules for a counter of events. A series of the counter may only be
+    created by its first event, which `increase` does not count. Therefore the rules record the
+    series above 0, the series that are new within the window, and the events within the window.
 
-    A series is new if it did not exist under any GPU number on the day before the window, and if a
-    scrape within the window lacks the series. Otherwise, every old event would seem new after a gap
-    between two scrapes, after a lost GPU changes the numbers of other GPUs, or after Prometheus
-    starts. The agent's scrapes are matched by all target labels, so scrapes from before a target
-    was relabelled do not count. A restart of the agent may end a series. For a counter over the
-    lifetime of a GPU (`of_life`), only scrapes with any part of the counter are considered, because
-    a value that is read just after the agent starts may be as old as the GPU.
+    A series is new if it was not above 0, for any GPU number, on the day before the window, and if
+    it is missing from a scrape within the window. Otherwise, every old event would seem new after a
+    gap between two scrapes, after a lost GPU changes the numbers of other GPUs, or after Prometheus
+    starts. Scrapes are matched by all target labels, so scrapes from before a relabelling do not
+    count. If a counter covers the lifetime of a GPU (`of_life`), only scrapes that contain the
+    counter are considered, because its first value after a start of the agent may include old
+    events.
     """
     metric = METRICS[counter]
     matchers = ", ".join(f'{label}="{value}"' for label, value in labels.items())

@@ -1,5 +1,5 @@
-"""Alert texts: the sentences of faults as Go templates, which Prometheus fills in. A template has
-access to the alert's value and labels only, so parts that need other data are omitted."""
+"""Converts the sentences of faults to Go templates for alerts. Prometheus fills in the value and
+the labels of the alert, so parts of a sentence that need other data are omitted."""
 
 from string import Formatter
 
@@ -7,7 +7,7 @@ from agent.faults.model import Fault
 from agent.faults.places import ON, ONE_GPU
 
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
-"""Argument for `nvidia-smi -i`. It is never empty, because an empty ID would select all GPUs."""
+"""Argument for `nvidia-smi -i`. It is never empty, because then all GPUs would be selected."""
 
 COUNT = '{{ printf "%.0f" $value }}'
 FORMS = {
@@ -21,7 +21,7 @@ FORMS = {
 
 
 def described(fault: Fault) -> str:
-    """Return the description of an alert: the place, a sentence, and the first step."""
+    """Return an alert's description as a template: place, sentence, and first step."""
     do = fault.do.replace("-i GPU", f"-i {GPU_ID}")
     do = do.replace("DEVICE", "{{ $labels.device }}").replace("NODE", ON)
     if "pid" in fault.names:

@@ -1,6 +1,6 @@
-"""Alert thresholds, and the parameters of a rule set. Every threshold is configurable, and is
-defined here, with its source. Durations use the Prometheus format (15m, 1h). A window covers at
-least four scrapes of 15 s, so that a missed scrape has no effect.
+"""Alert thresholds, and the parameters of the alerting rules. Every threshold is configurable, and
+is defined here with its source. Durations use the Prometheus format (15m, 1h). A window covers at
+least four scrapes, which are 15 s apart, so that a missed scrape has no effect.
 """
 
 import re
@@ -14,7 +14,7 @@ from agent.faults.model import Fault, Group, alert_names
 from agent.faults.promql import seconds, span
 
 SHORTEST, LONGEST = 60.0, 86_400.0
-"""Minimum and maximum duration in seconds: four scrapes of 15 s, and a day."""
+"""Minimum and maximum duration in seconds: the time of four scrapes, and a day."""
 
 
 Duration = Annotated[
@@ -113,7 +113,7 @@ OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
 
 
 class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
-    """A site's changes to the rules of an alert, for example in `[alerts.DgxGpuStarved]`."""
+    """A site's changes to the rules of one alert, for example in `[alerts.DgxGpuStarved]`."""
 
     enabled: bool = True
     hold: str | None = field(default=None, name="for")
@@ -140,7 +140,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlertPatches(Section, frozen=True):
-    """A site's rule changes by alert name. The findings of `check` and the page ignore them."""
+    """A site's changes to alerting rules, by alert name. They do not affect findings."""
 
     table = "alerts"
     subtables: ClassVar[str] = "patches"
@@ -159,8 +159,8 @@ class AlertPatches(Section, frozen=True):
 
 
 class RuleParameters(NamedTuple):
-    """Thresholds, and the factor by which every range and `for` is multiplied: 1 in production, and
-    less than 1 for a test stack with a faster clock."""
+    """Thresholds, and the factor by which each range and `for` in a rule is multiplied. The factor
+    is 1 in production, and less than 1 for a test stack with a faster clock."""
 
     thresholds: AlertThresholds
     scale: float = 1.0

@@ -20,33 +20,33 @@ from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
 
 LOOK_EVERY, READER_EVERY = 15.0, 5.0
-"""Seconds between two checks for faults. LOOK_EVERY is the evaluation interval of the rules in
+"""Seconds between two checks for faults. LOOK_EVERY equals the evaluation interval of the rules in
 Prometheus. READER_EVERY applies while clients request the status."""
 
 BRIDGED = 60.0
-"""Maximum gap in seconds between periods of a fault that are shown as one, minimum duration of a
-state that becomes an event, and time after startup in which a new fault may be older than the
-agent."""
+"""This many seconds are the maximum gap between two occurrences of a fault that are shown as one,
+the minimum duration of a state that becomes an event, and the time after the start of the agent in
+which a fault may be older than the agent."""
 
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
-"""Events are kept for this many seconds, and at most this many."""
+"""REMEMBERED_FOR: seconds for which events are kept. MOST_EVENTS: maximum number of events."""
 
 EVENTS = frozenset({"xid", "link_errors"})
-"""Kinds of faults that are events: the fault is shown for some time after an event."""
+"""Kinds of faults that are events, and so are shown for some time after the event."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Kinds of faults about late or failed reads. A single late read is not yet a fault."""
 
 LATE_READ_SECONDS = 30.0
-"""A late read may still succeed within this many seconds. After that, it counts as a fault even if
-the alert does not fire yet, so that no job is placed on the node."""
+"""Seconds in which a late read may still succeed. After that, it counts as a fault even if its
+alert does not fire yet, so that schedulers place no job on the node."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
-"""Faults after which job results may be wrong, listed first among those of the same severity."""
+"""Faults after which job results may be wrong. They precede others of the same severity."""
 
 
 class AlertState(StrEnum):
-    """State of a fault's alert. It depends on how long the agent has found the condition true."""
+    """State of a fault's alert, based on how long the agent has seen that the condition is true."""
 
     WOULD_FIRE = "would_fire"  # the condition has been true for as long as the rule requires
     HOLDING = "holding"  # the condition is true, but not for long enough yet
@@ -69,7 +69,7 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """Current severity: `info` while a read is only late. The alert's severity may differ."""
+        """Current severity, which is `info` while a read is only late. The alert's may differ."""
         return Severity.INFO if self.late else self.finding.severity
 
     @property
@@ -81,8 +81,8 @@ class ActiveFault:
 
 @dataclass(frozen=True, slots=True)
 class FaultEvent:
-    """A fault, or a period of lost GPU time, from `since` to `until` (agent clock, s). `since` is
-    None if the event began before the agent started. `until` is None while it continues."""
+    """A fault, or a loss of GPU time, from `since` to `until` (seconds on the agent's clock).
+    `since` is None if it began before the agent started. `until` is None while it continues."""
 
     id: str
     severity: Severity
@@ -96,7 +96,7 @@ class FaultEvent:
 
 @dataclass(slots=True)
 class _Standing:
-    """Times at which a current fault or state began, was last present, and last changed."""
+    """Times at which a fault or state that is still present began, was last seen, and changed."""
 
     event: FaultEvent
     began: float
@@ -106,7 +106,7 @@ class _Standing:
 
 @dataclass(slots=True, eq=False)
 class FaultWatch:
-    """Checks snapshots for faults every 15 s or 5 s, and tracks the faults from check to check."""
+    """Checks snapshots for faults every 15 s or 5 s, and tracks faults across checks."""
 
     configuration: Configuration
     inventory: Callable[[], GpuInventory]
@@ -125,7 +125,7 @@ class FaultWatch:
         return self.looked is None or now - self.looked >= every
 
     def observe(self, snapshot: Snapshot) -> None:
-        """Check a snapshot, which must contain the agent's health and reports, for all faults."""
+        """Check a snapshot for faults. It must contain the readings about the agent itself."""
         at = snapshot.at
         if self.looked == at:
             return
@@ -141,7 +141,7 @@ class FaultWatch:
         self.events = tuple(self._events(at))
 
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
-        """Update the current faults and states, and record those that have ended as events."""
+        """Update the current faults and states. Those that have ended become events."""
         at, now = snapshot.at, {one.event.id: one for one in self._now(snapshot, wrong)}
         unseen = {  # UUIDs of the GPUs not seen in this pass; empty string for all GPUs
             one.gpu.uuid if one.kind == "gpu_not_answering" and one.gpu else ""
@@ -220,8 +220,8 @@ class FaultWatch:
 
 
 def id_of(finding: Finding) -> str:
-    """Return the ID of a fault: its kind, GPU, and device, and other labels that identify it, such
-    as a port or a direction."""
+    """Return the ID of a fault. It consists of the kind, the GPU, the device, and other labels that
+    identify the fault, such as a port."""
     own = finding.names[: len(by_kind()[finding.kind].names)]
     place = finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device, *own
     return ":".join(filter(None, place))
@@ -241,8 +241,8 @@ def _early(one: _Standing) -> bool:
 
 
 def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
-    """Return the sort key of a fault: whether it is over, its severity, whether results may be
-    wrong, whether the repair can wait, the order of declaration, and the GPU."""
+    """Return a key that sorts faults: current faults first, then by severity, whether job results
+    may be wrong, whether the repair can wait, the order of declaration, and the GPU."""
     finding = one.finding
     kinds = list(by_kind())
     return (
@@ -256,7 +256,7 @@ def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
 
 
 def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
-    """Yield the ID of a fault, then of the fault that hides it, and so on up the chain."""
+    """Yield the ID of a fault, then that of the fault that hides it, and so on up the chain."""
     while name:
         yield name
         name = hider.get(name, "")
@@ -269,8 +269,8 @@ def _inhibitions() -> tuple[Inhibition, ...]:
 
 
 def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
-    """Yield the faults, each with the first fault with an active alert that hides it. If faults
-    hide each other, the last of them remains visible."""
+    """Yield each fault with the first fault that hides it and whose alert is active. If faults hide
+    each other, the last of them remains visible."""
     rules = _inhibitions()
     labels = [alert_labels(one.fault, one.finding) for one in found]
     hider: dict[str, str] = {}

@@ -1,10 +1,11 @@
-"""Increases of counters over time windows, for conditions. Only metrics that conditions use are
-summed, in buckets of a minute, or of ten minutes for windows longer than six hours.
+"""Sums the increases of counters over time windows, for conditions. A sum consists of buckets of a
+minute, or of ten minutes for windows longer than six hours.
 
-A series needs 4 bytes per bucket once it increases: with 8 active GPUs, 70 kB for windows of up to
-six hours and 30 kB for windows of a day. The hourly sums in agent/diagnosis/hours.py cannot replace
-a window of a day: they contain GPU states but no other counters, and sums of full hours leave out
-up to 4 % of the day, which is too much for alerts that fire at a share of 10 %.
+A series that increases needs 4 bytes per bucket. With 8 active GPUs, all series together need 70 kB
+for windows of up to six hours and 30 kB for windows of a day. The hourly sums in
+agent/diagnosis/hours.py cannot replace windows of a day, because they contain no counters except
+GPU states. In addition, full hours omit up to 4 % of a day, which is too much for alerts that fire
+at a share of 10 %.
 """
 
 import math
@@ -19,7 +20,7 @@ from agent.series import Derived, SampleStore
 
 
 class Counted(Enum):
-    """The quantity that a sum over a time window adds up."""
+    """The quantity that is summed over a time window."""
 
     GROWTH = "increase"  # of a series, starting with its second value
     CHANGES = "changes of its value"
@@ -27,7 +28,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """Input of a condition: sums over a window (s), or latest values if the window is 0."""
+    """The data that a condition needs: sums over a window (s), or latest values if it is 0."""
 
     metric: Metric
     window: float
@@ -35,7 +36,7 @@ class Ask(NamedTuple):
 
 
 LONG = 6 * 3600.0
-"""Windows longer than this (in seconds) have buckets of WIDE seconds."""
+"""In windows of more than this many seconds, buckets cover WIDE seconds rather than MINUTE."""
 
 MINUTE, WIDE = 60.0, 600.0
 """Widths of buckets in seconds."""
@@ -47,13 +48,13 @@ def width_for(window: float) -> float:
 
 @dataclass(slots=True)
 class _Sums:
-    """The sums of a series, by bucket, since its first increase."""
+    """The sums of a series since its first increase, one per bucket."""
 
     first: int  # bucket of the first sum
     sums: "array[float]" = field(default_factory=lambda: array("f"))
 
     def add(self, bucket: int, amount: float, size: int) -> None:
-        """Add an amount, and drop all but the last `size` buckets."""
+        """Add an amount to a bucket, and drop all but the last `size` buckets."""
         place = bucket - self.first
         self.sums.extend([0.0] * (place + 1 - len(self.sums)))
         self.sums[place] += amount
@@ -61,7 +62,7 @@ class _Sums:
         del self.sums[:-size]
 
     def total(self, bucket: int, count: int) -> float:
-        """Return the sum of the `count` buckets that end with `bucket`."""
+        """Return the sum over the `count` buckets that end with `bucket`."""
         return math.fsum(self.sums[max(0, bucket - count + 1 - self.first) :])
 
 
@@ -118,7 +119,7 @@ class FaultSamples:
     rows: dict[object, Any] = field(default_factory=dict)  # of conditions in this check
 
     def keep(self, asks: Iterable[Ask]) -> None:
-        """Begin to sum the metrics that conditions need (`asks`)."""
+        """Start to sum the metrics that conditions need (`asks`)."""
         for metric, window, counted in (ask for ask in asks if ask.window):
             width = width_for(window)
             key = metric.name, counted, width
@@ -143,7 +144,7 @@ class FaultSamples:
         return self.derived.of(metric.name, read, lambda: self.store.all(metric))
 
     def read(self, ask: Ask) -> dict[Labels, float]:
-        """Return the latest value of each series, or each increase above 0 within the window."""
+        """Return the latest value of each series, or its sum over the window if that is above 0."""
         if not ask.window:
             return self.latest(ask.metric)
         now = self.store.now

@@ -1,4 +1,4 @@
-"""XID errors: the placeholder values for their alerting rules, and recent errors."""
+"""XID errors: the values of `${...}` in their declarations, and the recent errors of a machine."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -18,7 +18,7 @@ from agent.specs.xids import (
 )
 
 UNNUMBERED = meaning(0)
-"""The meaning of all codes that are not in the catalogue."""
+"""The meaning used for all codes that are not in the catalogue."""
 
 UNUSED = "a code that NVIDIA does not use"
 """The name of unused codes in the catalogue."""
@@ -36,7 +36,8 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield the values for one alerting rule per severity and action, and one for other codes."""
+    """Yield the values for one alerting rule per severity and action, and for a rule for all codes
+    that are not in the catalogue."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
@@ -45,7 +46,7 @@ def rules() -> Iterator[dict[str, str]]:
 
 
 def of_units() -> Iterator[dict[str, str]]:
-    """Yield the values for one alerting rule per action that NVLink 5 errors may require."""
+    """Yield the values for the alerting rules for NVLink 5 errors, one rule per required action."""
     for action, do in first_steps("first_step_by_unit").items():
         what = first_steps("happened_by_unit")[action]
         yield {**_row(_of_action(action), action), "happened": what, "do": do}
@@ -66,7 +67,7 @@ def _row(severity: Severity, action: str, codes: str = "") -> dict[str, str]:
 
 
 def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression that matches the codes. Character classes match last digits."""
+    """Return a regular expression that matches exactly these codes."""
     tens: dict[int, list[int]] = {}
     for code in sorted(codes):
         tens.setdefault(code // 10, []).append(code % 10)
@@ -95,8 +96,8 @@ def _of_action(action: str) -> Severity:
 
 
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
-    """Yield recent XID errors with their severity. For NVLink 5, the severity depends on the
-    affected unit. An error without a timestamp counts as recent."""
+    """Yield each recent XID error with its severity. For NVLink 5 errors, the severity depends on
+    the affected unit. An error without a timestamp counts as recent."""
     assert fault.finding
     samples = machine.samples
     architectures = {
@@ -122,7 +123,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
 
 
 def _texts(finding: Finding) -> tuple[str, str]:
-    """Return texts for the XID error of a finding: its meaning and its first step."""
+    """Return two texts about the XID error of a finding: its meaning, and the first step."""
     code = int(finding.device)
     if code in NVLINK5 and finding.severity is not meaning(code).severity:
         critical = finding.severity is Severity.CRITICAL
@@ -141,7 +142,7 @@ def first_step(finding: Finding) -> str:
 
 
 def table() -> Iterator[str]:
-    """Yield the catalogue as a Markdown table for the runbook. The table has a line per code, in
+    """Yield the lines of a Markdown table of the catalogue for the runbook: one line per code, in
     ascending order, and a last line for codes that NVIDIA does not use."""
     yield "| XID | name | severity | first step | GPUs |"
     yield "|---|---|---|---|---|"

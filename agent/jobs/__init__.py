@@ -1,1 +1,1 @@
-"""The processes on the GPUs: a table of them, their activity, and their grouping into jobs."""
+"""Tracks the processes on the GPUs, measures their activity, and groups them into jobs."""

@@ -1,5 +1,5 @@
-"""Finds the GPUs that are allocated to each job, even if the job does not use them, in the output
-of Slurm commands and of the kubelet. All functions are pure, except those that take a FileTree.
+"""Finds the GPUs that are allocated to each job, even if the job does not use them. The data comes
+from Slurm commands and from the kubelet. Only functions that take a FileTree do I/O.
 
 A GPU has three numbers, which may all differ: the NVML index (in PCI address order), the minor
 number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each number
@@ -21,14 +21,14 @@ from agent.metrics import beside
 from agent.model import Absent, Reason
 
 PodDevices = tuple[str, str, str, Sequence[tuple[str, str]]]
-"""Namespace, pod, container, and the resource and ID of each allocated device."""
+"""The namespace, pod, and container, and the resource and ID of each device allocated to it."""
 
 DRIVER = "/proc/driver/nvidia/gpus"
 BRACKETS = re.compile(r"\[([^\]]*)\]")
 
 
 class Allocation(NamedTuple):
-    """A job and the UUIDs of its GPUs. Since Slurm 26.05, `sluid` names the cgroup of the job."""
+    """A job and the UUIDs of its GPUs. From Slurm 26.05 on, `sluid` names the job's cgroup."""
 
     labels: JobLabels
     gpus: frozenset[str]
@@ -39,14 +39,14 @@ NO_SCHEDULER = Absent(Reason.MISSING, "no kubelet answers, and allocation.slurm 
 
 
 class Given(NamedTuple):
-    """All known allocations. `hidden` is None, or the reason why allocations may be missing."""
+    """The known allocations. `hidden` is the reason why some may be missing, or None."""
 
     jobs: tuple[Allocation, ...] = ()
     hidden: Absent | None = NO_SCHEDULER
 
 
 class Devices(NamedTuple):
-    """GPU UUIDs of a host, by each kind of name that a scheduler may use."""
+    """Maps the names that schedulers use for the GPUs of this host to GPU UUIDs."""
 
     uuids: Mapping[str, str]  # by UUID of the GPU or of a MIG device
     minors: Mapping[str, str]
@@ -66,13 +66,13 @@ class Devices(NamedTuple):
 
 _TABLE = beside(__file__)
 FORMS = tuple((re.compile(pattern), table) for pattern, table in _TABLE["forms"])
-"""For each kind of device ID: its pattern, and the name of the mapping in `Devices`."""
+"""For each kind of device ID: its pattern, and the mapping in `Devices` that contains the ID."""
 
 GPU_RESOURCE, GPU_IDS = re.compile(_TABLE["resource"]), tuple(_TABLE["prefixes"])
 
 
 def unknown(what: str, text: str) -> Absent:
-    """Return an exception for a part of the allocation that cannot be parsed."""
+    """Return an exception to raise if `text`, a part of an allocation, cannot be parsed."""
     return Absent(Reason.UNKNOWN, f"{what} {text!r:.80} is not understood")
 
 
@@ -148,9 +148,9 @@ def is_among(host: str, pattern: str) -> bool:
 
 
 def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
-    """Return the minor numbers in Slurm's order of GPUs: the order of the device files in
-    gres.conf, or ascending order if gres.conf lists no files. Raise Absent if gres.conf lists parts
-    of GPUs, specifies a count without files, or includes another file."""
+    """Return the minor numbers of the GPUs in the order in which Slurm numbers them: the order of
+    the device files in gres.conf, or ascending if it lists none. Raise Absent if gres.conf lists
+    parts of GPUs, specifies a count without files, or includes another file."""
     found: list[int] = []
     for line in gres.replace("\\\n", " ").splitlines():
         words = (word.partition("=") for word in line.partition("#")[0].split())
@@ -169,7 +169,7 @@ def slurm_order(gres: str, host: str, minors: Iterable[int]) -> list[int]:
 
 
 def uuids(places: Sequence[int], order: Sequence[int], minors: Mapping[int, str]) -> frozenset[str]:
-    """Return the UUIDs of the GPUs with these Slurm indices. Raise Absent if one is unknown."""
+    """Return the UUIDs of the GPUs with Slurm indices `places`. Raise Absent if one is unknown."""
     try:
         return frozenset(minors[order[place]] for place in places)
     except (IndexError, KeyError) as error:
@@ -214,11 +214,11 @@ def _places(gres: str) -> list[int]:
 
 
 SHARED_GRES = {"gpu", "shard", "mps"}
-"""Slurm's names for GPUs and for shares of GPUs."""
+"""Names that Slurm uses for GPUs and for shares of GPUs."""
 
 
 def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
-    """Return the containers to which a GPU, a MIG device, or a share of a GPU is allocated."""
+    """Return an allocation for each container that has a GPU, a MIG device, or a share of a GPU."""
     found, hidden = [], None
     for namespace, pod, container, given in pods:
         gpus = set()
@@ -235,7 +235,7 @@ def of_pods(pods: Iterable[PodDevices], devices: Devices) -> Given:
 
 
 def completed(labels: JobLabels, given: Sequence[Allocation]) -> JobLabels:
-    """Return the labels of a process's job, and add the labels that only the scheduler knows. The
+    """Return the labels of a process's job, with the labels that only its scheduler knows. The
     kubelet does not report pod UIDs, so a pod is named only if no other pod uses the GPU."""
     if labels.runtime == "kubernetes":
         alike = [one.labels for one in given if one.labels.runtime == labels.runtime]

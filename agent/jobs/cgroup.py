@@ -1,4 +1,4 @@
-"""Counters of a job's cgroup (version 2): stall times of its tasks by resource, and I/O bytes.
+"""Counters of a job's cgroup (version 2): time for which its tasks waited, and I/O bytes.
 
 The agent prefers the counters of a job's cgroup to the counters of the host, so that a job is not
 blamed for the load of other jobs.
@@ -12,10 +12,10 @@ CGROUPS = "/sys/fs/cgroup"
 
 
 class CgroupTotals(NamedTuple):
-    """Counters of a cgroup. If the cgroup lacks a counter, its value is missing or None.
+    """Counters of a cgroup. A counter that the cgroup lacks is missing or None.
 
     `stalled` contains the seconds for which any task waited, by resource. `read` and `written` are
-    bytes that passed through the block layer.
+    the bytes that tasks read from and wrote to block devices.
     """
 
     stalled: dict[str, float]
@@ -48,7 +48,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
 
 
 def received(files: FileTree, pid: int) -> float | None:
-    """Return the bytes received on all interfaces of a process's network namespace, or None."""
+    """Return the bytes received on all interfaces of a process's network namespace, if readable."""
     numbers = []
     for line in text_or_nothing(files, f"/proc/{pid}/net/dev").splitlines():
         name, colon, rest = line.partition(":")
@@ -59,9 +59,9 @@ def received(files: FileTree, pid: int) -> float | None:
 
 
 def _io(files: FileTree, path: str) -> tuple[float | None, float | None]:
-    """Return the bytes read and written. The kernel provides a line such as `8:0 rbytes=1 wbytes=2`
-    for each device. Bytes on an array (md) or mapped device (dm) also appear at the disks below it,
-    so the result is the largest of three sums: over md, dm, and other devices."""
+    """Return the bytes that a cgroup read and wrote. The kernel provides a line for each device,
+    such as `8:0 rbytes=1 wbytes=2`. Bytes of an array (md) or mapped device (dm) are also counted
+    on its disks, so the result is the largest of the sums for md, dm, and other devices."""
     levels: dict[str, list[tuple[float, float]]] = {}
     kinds = map(str.split, text_or_nothing(files, "/proc/devices").splitlines())
     virtual = ["9", *(words[0] for words in kinds if "device-mapper" in words)]  # 9: md

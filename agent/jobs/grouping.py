@@ -1,5 +1,5 @@
-"""Groups GPU processes into jobs, based on their data in /proc. All functions are pure. Only
-processes of the same owner (agent.jobs.identity.owner) can belong to the same job."""
+"""Groups GPU processes into jobs, based on data from /proc, without I/O. Only processes with the
+same owner (agent.jobs.identity.owner) can belong to the same job."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -55,8 +55,8 @@ class JobGroup:
 
 
 def groups(members: Iterable[JobMember], lock_step: Iterable[Set[GpuKey]] = ()) -> list[JobGroup]:
-    """Group processes into jobs, sorted by the first GPU. `lock_step` contains sets of GPUs that
-    run in lockstep. Processes of one owner on such GPUs belong to one job."""
+    """Return the processes as jobs, sorted by first GPU. `lock_step` contains sets of GPUs that run
+    in lockstep. Processes of the same owner on the GPUs of a set belong to the same job."""
     by_key: dict[str, list[JobMember]] = {}
     for member in members:
         by_key.setdefault(member.key, []).append(member)
@@ -85,12 +85,12 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 
 COMPARED = 120.0
-"""Seconds of traffic to compare. Reads that are 10 ms apart then differ by a third of EQUAL."""
+"""Seconds for which sent bytes are summed and compared. In 10 ms, the time between two readings of
+a tick, a GPU then sends less than a third of EQUAL of the sum."""
 
 EQUAL = 3e-4
-"""Maximum relative difference between the bytes that two GPUs in lockstep send. The readings of a
-tick may be 10 ms apart, which is about 1e-4 of two minutes. This value was chosen, not measured,
-because counters of real ranks have not been compared over minutes."""
+"""Maximum relative difference between the bytes that two GPUs in lockstep send. This value was
+chosen, not measured, because counters of real ranks have not been compared over minutes."""
 
 
 class SentBytes(NamedTuple):
@@ -103,9 +103,9 @@ class SentBytes(NamedTuple):
 
 
 class LockSteps:
-    """Detects GPUs that run in lockstep, and thus in one job, if nothing else shows this. During
-    collectives, all GPUs send the same number of bytes over NVLink. Two jobs that train the same
-    model send at similar rates, but their byte counts soon differ. Call `take` on every tick."""
+    """Detects GPUs that run in lockstep, and therefore belong to the same job. In collectives, all
+    GPUs send the same number of bytes over NVLink. Two jobs that train the same model send at
+    similar rates, but their byte counts soon differ. Call `take` on every tick."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[GpuKey, GpuKey], tuple[SentBytes, SentBytes]] = {}
@@ -113,8 +113,8 @@ class LockSteps:
         self._equal: set[tuple[GpuKey, GpuKey]] = set()
 
     def take(self, now: Mapping[GpuKey, SentBytes]) -> Iterator[frozenset[GpuKey]]:
-        """Yield pairs of GPUs that ran in lockstep for two minutes. `now` contains all GPUs in use.
-        If a pair sends no data, its last result stays valid, because its job may hang."""
+        """Yield the pairs of GPUs that ran in lockstep for two minutes. `now` contains all GPUs in
+        use. A pair that sends no data keeps its last result, because its job may hang."""
         same = {gpu for gpu, one in self._last.items() if gpu in now and now[gpu].pids == one.pids}
         fresh = {gpu for gpu in same if now[gpu].at != self._last[gpu].at}
         self._last = dict(now)

@@ -1,4 +1,4 @@
-"""Groups GPU processes into jobs, and names the jobs, based on /proc data, without I/O."""
+"""Determines the job of a GPU process and the job's name from data in /proc, without I/O."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,14 +20,13 @@ CGROUP = {name: re.compile(pattern, re.MULTILINE) for name, pattern in _TABLE["c
 CONTAINERS = {name: re.compile(path, re.MULTILINE) for name, path in _TABLE["container"].items()}
 
 CHOSEN = {"apptainer", "lxc"}
-"""Runtimes whose container names are PIDs or chosen by users, and may equal a Slurm job ID."""
+"""Runtimes whose container names are PIDs or chosen by users. Such a name may be a Slurm job ID."""
 
 CONTAINER_ID = re.compile(r"[0-9a-f]{64}")
 
 
 class Ancestor(NamedTuple):
-    """A GPU process or one of its ancestors. `started` is in seconds since boot, and `uid` is None
-    if it is unknown."""
+    """A GPU process or one of its ancestors. `started` is in seconds since boot."""
 
     pid: int
     name: str
@@ -37,7 +36,7 @@ class Ancestor(NamedTuple):
 
 
 def hosts(environment: Mapping[str, str]) -> int | None:
-    """Return the number of hosts of a job, from a process's environment. None means unknown."""
+    """Return the number of hosts of a job from the environment of a process. None means unknown."""
     for name, part in _TABLE["hosts_of_job"].items():
         every, local = (whole(environment.get(x, ""), 9) if x else 1 for x in (name, part))
         if every and local:
@@ -46,16 +45,17 @@ def hosts(environment: Mapping[str, str]) -> int | None:
 
 
 def rank(environment: Mapping[str, str]) -> int | None:
-    """Return the rank of a process in its job, from its environment. None means unknown."""
+    """Return the rank of a process in its job from its environment. None means unknown."""
     known = (whole(environment.get(name, ""), 9) for name in _TABLE["rank"])
     return next((number for number in known if number is not None), None)
 
 
 class JobOrigin(NamedTuple):
-    """Origin of a GPU process: the process and its ancestors, the name of the process group leader
-    (empty if the leader has exited), the content of /proc/PID/cgroup, the readable environment
-    variables that are in `SHOWN`, the command line of its conmon ancestor (a rootless container may
-    have no cgroup of its own), and the user namespace (empty if hidden)."""
+    """Data about the job of a GPU process. `line` is the process, followed by its ancestors.
+    `leader` is the name of the process group leader, or empty if it has exited. `cgroup` is the
+    content of /proc/PID/cgroup. `environment` contains the variables in `SHOWN`. `conmon` is the
+    command line of a conmon ancestor, because a rootless container may have no cgroup.
+    `user_namespace` is empty if hidden."""
 
     line: tuple[Ancestor, ...]
     leader: str
@@ -71,9 +71,8 @@ class JobOrigin(NamedTuple):
 
 class JobLabels(NamedTuple):
     """Labels of a job in `dgx_gpu_job_info`. Unknown labels are empty. `job_id` is the Slurm job ID
-    (of the task, for an array), the pod UID, a container ID prefix, or a program name and PID. If
-    users may choose a container name, the runtime and the user are added to the name, as in
-    `lxc:4711@1000`."""
+    (of the task, for an array), the pod UID, a container ID prefix, or a program name and PID. To a
+    container name that users may choose, runtime and UID are added, as in `lxc:4711@1000`."""
 
     job_id: str = ""
     user: str = ""
@@ -86,16 +85,16 @@ class JobLabels(NamedTuple):
 
 
 def is_host(name: str) -> bool:
-    """Return whether a program, such as a shell or a service, starts unrelated jobs."""
+    """Return whether a program is one that starts unrelated jobs, such as a shell or a service."""
     return name in HOSTS or name.startswith(HOST_PREFIXES)
 
 
 def root(line: Sequence[Ancestor]) -> Ancestor:
-    """Return the topmost process of the same job in `line`, a process followed by its ancestors.
+    """Return the topmost ancestor in `line` that belongs to the same job as the first process.
 
-    The search begins at the topmost rank launcher (or else at the first process), and ends below a
-    program that starts unrelated jobs or below another user's process. These may be services that
-    start jobs for many users.
+    The search begins at the topmost rank launcher, or else at the first process. It ends below the
+    first program that starts unrelated jobs and below the first process of another user, because
+    such a process may be a service that starts jobs for many users.
     """
     at = max(_starters(line), default=0)
     for parent in line[at + 1 :]:
@@ -107,7 +106,7 @@ def root(line: Sequence[Ancestor]) -> Ancestor:
 
 
 def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
-    """Yield the indices of rank launchers in `line`, up to the first service (not a shell)."""
+    """Yield the indices of the rank launchers in `line`, up to the first service."""
     for place, ancestor in enumerate(line):
         if is_host(ancestor.name) and ancestor.name not in SHELLS:
             return
@@ -116,9 +115,9 @@ def _starters(line: Sequence[Ancestor]) -> Iterator[int]:
 
 
 def owner(origin: JobOrigin) -> str:
-    """Return the owner of a process: its UID and the Slurm job, or its UID, user namespace, and
-    container or pod. The owner is empty if the UID is unknown. Processes with different owners
-    never belong to the same job."""
+    """Return a string that identifies the owner of a process: its UID and Slurm job or, without
+    Slurm, its UID, user namespace, and container or pod. The owner is empty if the UID is unknown.
+    Processes with different owners never belong to the same job."""
     if origin.uid is None:
         return ""
     kind, number = runtime(origin)
@@ -130,9 +129,9 @@ def owner(origin: JobOrigin) -> str:
 
 
 def group_keys(origin: JobOrigin) -> frozenset[str]:
-    """Return the keys that a process shares with the other processes of its job. The key is the
-    Slurm job, if any. Otherwise the keys are the root process and the process group, because a
-    script may start ranks in the background."""
+    """Return the keys that a process shares with the other processes of its job. In a Slurm job,
+    the key is the job. Otherwise, there are two keys: the root process and the process group,
+    because a script may start ranks in the background."""
     kind, number = runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
@@ -145,8 +144,8 @@ def group_keys(origin: JobOrigin) -> frozenset[str]:
 
 
 def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
-    """Return a key for each PID. Two processes have the same key if they share one of the given
-    keys, directly or through other processes."""
+    """Return one key for each PID. `tied` contains several keys for each PID. Processes that share
+    any of these, directly or through other processes, get the same key."""
     above: dict[str, str] = {}
 
     def first(key: str) -> str:
@@ -161,9 +160,9 @@ def keys(tied: Mapping[int, frozenset[str]]) -> dict[int, str]:
 
 
 def runtime(origin: JobOrigin) -> tuple[str, str]:
-    """Return the runtime (such as `slurm` or `docker`) of a process, and the runtime's job ID or
-    name, from its cgroup, or else from the command line of conmon. If the runtime is unknown,
-    return `process` and no name."""
+    """Return the runtime of a process, such as `slurm` or `docker`, and the job ID or name that the
+    runtime uses. They are read from the cgroup, or else from the command line of conmon. If the
+    runtime is unknown, return `process` and an empty name."""
     job = CGROUP["slurm"].search(origin.cgroup)
     if job and (job[1] is None or int(job[1]) == origin.uid):
         return "slurm", job[2] or job[3]
@@ -179,9 +178,9 @@ def runtime(origin: JobOrigin) -> tuple[str, str]:
 
 
 def called(origin: JobOrigin) -> tuple[str, str]:
-    """Return the runtime of a process, and the runtime's job ID. Only the cgroup determines the job
-    ID, because any user can set SLURM_JOB_ID. Apptainer without a cgroup of its own is recognized
-    by the image name in the environment."""
+    """Return the runtime of a process and the job ID. The job ID never comes from the environment,
+    because any user can set SLURM_JOB_ID. Apptainer containers without a cgroup of their own are
+    recognized by the image name in the environment."""
     kind, number = runtime(origin)
     if kind == "process":
         return "apptainer" if _image(origin.environment) else kind, ""
@@ -192,7 +191,7 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
     """Return the job labels of a process, without the user. If the runtime has no job ID, `title`
-    is the job ID. Account and pod names come only from schedulers, because any user can set
+    is the job ID. Account and pod names are not read from the environment, because any user can set
     SLURM_JOB_ACCOUNT or POD_NAME."""
     kind, number = called(origin)
     if kind == "kubernetes":
@@ -209,8 +208,8 @@ def _image(environment: Mapping[str, str]) -> str:
 
 
 def title(origin: JobOrigin, command: Sequence[str]) -> str:
-    """Return the job name that users see, such as `slurm:1234`, `docker:0123456789ab`, or
-    `train.py:4711`. `command` is the command line of the root process."""
+    """Return the name of a process's job for display, such as `slurm:1234`, `docker:0123456789ab`,
+    or `train.py:4711`. `command` is the command line of the root process."""
     kind, number = called(origin)
     if number:
         return number if kind in CHOSEN else f"{kind}:{number}"
@@ -219,8 +218,8 @@ def title(origin: JobOrigin, command: Sequence[str]) -> str:
 
 
 def program(command: Iterable[str]) -> str:
-    """Return the script or module that a command line runs, or an empty string if there is neither.
-    Other arguments are never returned, because they may contain secrets."""
+    """Return the name of the script or module that a command line runs, or an empty string. Other
+    arguments are never returned, because they may contain secrets."""
     words = list(command)
     script = next((w for w in words if w.endswith((".py", ".sh")) and not w.startswith("-")), "")
     if script:

@@ -1,4 +1,4 @@
-"""Running and ended jobs. Times are in seconds since the epoch unless stated otherwise."""
+"""Running and ended jobs. Times are in seconds since the epoch, unless stated otherwise."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from agent.model import BUSY, GAINED_BY, LOST_STATES, Cause, GpuKey, Pair, Reaso
 
 
 class Goodput(NamedTuple):
-    """Goodput of jobs: the allotted GPU-seconds, the GPU-seconds at work, and the GPU-seconds that
-    the same work would take at the tensor core peak (None if unknown). `measured` is the part of
-    the work for which the tensor value is known, or None if it is known for all of the work."""
+    """Goodput of jobs in GPU-seconds: `given` is the allotted time, and `worked` is the busy time.
+    `tensor` is the time that the work would take at the tensor core peak, or None if unknown.
+    `measured` is the part of `worked` for which `tensor` is known (None: all of it)."""
 
     given: float
     worked: float
@@ -23,7 +23,7 @@ class Goodput(NamedTuple):
 
     @property
     def at_work(self) -> float | None:
-        """Work as a share (0-1) of the allotted time, or None if no time was allotted."""
+        """Ratio (0-1) of `worked` to `given`, or None if `given` is 0."""
         return self.worked / self.given if self.given > 0 else None
 
     @property
@@ -34,7 +34,7 @@ class Goodput(NamedTuple):
 
     @property
     def work_measured(self) -> float:
-        """GPU-seconds of work with a known activity of the tensor cores (`tensor`)."""
+        """GPU-seconds of work for which the activity of the tensor cores is known."""
         if self.tensor is None:
             return 0.0
         return self.worked if self.measured is None else self.measured
@@ -47,13 +47,13 @@ class Goodput(NamedTuple):
 
 
 def amount(value: float) -> str:
-    """Return GPU-hours or kWh as text: with two decimal places, or as a whole number from 1,000 on.
-    A value above 0 is never shown as 0."""
+    """Return GPU-hours or kWh as text, with two decimal places, or as a whole number from 1,000 on.
+    For values between 0 and 0.01, return `< 0.01`."""
     return "< 0.01" if 0 < value < 0.01 else f"{value:,.{0 if value >= 1000 else 2}f}"
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, such as `76 %`. A share between 0 and 1 % is `< 1 %`."""
+    """Return a share as text, such as `76 %`. For shares between 0 and 1 %, return `< 1 %`."""
     return "< 1 %" if 0 < share < 0.01 else f"{100 * share:.0f} %"
 
 
@@ -76,19 +76,19 @@ class Slowdown(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Relative increase of the step time above the reference."""
+        """Increase of the step time relative to `reference`."""
         return self.step / self.reference - 1
 
 
 class CulpritState(StrEnum):
-    """State of a process that a job waits for, according to /proc."""
+    """State, according to /proc, of a process that the rest of its job waits for."""
 
     STOPPED = "stopped"  # by a signal or debugger
     ASLEEP = "asleep"  # while the other processes spin
 
 
 class Culprit(NamedTuple):
-    """A process that the other processes of a hung job wait for. `rank` is None if unknown."""
+    """A process that the rest of a hung job waits for. `rank` is None if it is unknown."""
 
     rank: int | None
     pid: int
@@ -98,8 +98,8 @@ class Culprit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """A hang: all GPUs of a job wait without end. `since` is the time at which the last GPU began
-    to wait, and `seconds` is the number of seconds since then on the agent's clock."""
+    """A hang of a job: all of its GPUs wait without end. `since` is the time at which the last GPU
+    began to wait, and `seconds` is the number of seconds since then on the agent's clock."""
 
     since: float
     culprits: tuple[Culprit, ...] = ()
@@ -107,8 +107,9 @@ class Hang:
 
 
 class Saving(NamedTuple):
-    """The estimated saving if a cause were removed: `lost` GPU-seconds, and `saved` seconds of job
-    time. `then` is the next bottleneck, on the slowest GPU (None if all would be equally fast)."""
+    """The estimated saving if `pair`, a state and cause, did not occur: `lost` GPU-seconds, and
+    `saved` seconds of job time. `then` is the next bottleneck. It is on `then_gpu`, the GPU that
+    would then be slowest (None if all GPUs would be equally fast)."""
 
     pair: Pair
     lost: float
@@ -120,20 +121,19 @@ class Saving(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """GPU-hours of a job by state and cause, up to its end, or up to now if `ended` is None.
+    """A job's use of its GPUs up to its end, or up to now if `ended` is None.
 
     `name` and `labels`, except for the runtime, are empty unless `job.info` is enabled. `seconds`
-    contains GPU-seconds by state and cause, and `unobserved` is the GPU-seconds without a known
-    state. A shared GPU counts in proportion to the job's share; if the share is unknown, the
-    seconds of the whole GPU count only in `undivided`. `held` is the current number of GPUs; a
-    shared GPU counts in proportion. `missing` is the part of `unobserved` on lost GPUs. `steps` is
-    the number of steps since the step time was first known, and `mean_rate` is in steps per second,
-    or None if unknown. `tensor` is the number of GPU-seconds that the work would take at the tensor
-    core peak. `joules` is the increase of the energy counter in the observed seconds, or None
-    without a counter; `joules_by` contains the increase by state and cause. `cost` is in the
-    currency of `cost.gpu_hour`, or None without a price. `lasted` is the time since the newest
-    process started, and `watched` is the time since the agent first saw the job; both are in
-    seconds on the agent's clock.
+    contains GPU-seconds by state and cause, and `unobserved` is GPU-seconds without a known state.
+    A shared GPU counts in proportion to the job's share. If the share is unknown, all seconds of
+    the GPU count in `undivided` instead. `held` is the current number of GPUs, in which a shared
+    GPU counts in proportion. `missing` is the part of `unobserved` on lost GPUs. `steps` is the
+    number of steps since the step time was first known, and `mean_rate` is in steps per second, or
+    None if unknown. `tensor` is the GPU-seconds that the work would take at the tensor core peak.
+    `joules` is the energy used in the observed seconds (None if there is no energy counter), and
+    `joules_by` is that energy by state and cause. `cost` is in `currency`, or None without a price.
+    `lasted` is the time since the newest process started, and `watched` is the time since the agent
+    first saw the job, both in seconds on the agent's clock.
     """
 
     id: str
@@ -160,17 +160,17 @@ class Receipt:
 
     @property
     def goodput(self) -> Goodput:
-        """Goodput of the job."""
+        """The job's goodput, in which all observed GPU-seconds count as given."""
         return Goodput(self.gpu_seconds, self.seconds.get(BUSY, 0.0), self.tensor)
 
     @property
     def lost(self) -> float:
-        """Lost GPU-seconds: the time in states that count as lost, and the time of lost GPUs."""
+        """GPU-seconds in states that count as lost, plus the time of lost GPUs."""
         return time_in(self.seconds, *LOST_STATES) + self.missing
 
     @property
     def gpu_seconds(self) -> float:
-        """Observed GPU-seconds."""
+        """GPU-seconds with a known state."""
         return sum(self.seconds.values())
 
 
@@ -178,11 +178,11 @@ class Receipt:
 class Job:
     """A running job: its receipt so far and its progress.
 
-    `step` is the step time in seconds, with a `confidence` of 0-1; if there is none, `why_not` is
-    the reason. `never_waits` is the GPU that the other GPUs wait for. `shares` contains the job's
-    share of each GPU that it shares with other jobs, or None if unknown. `rates` contains steps per
+    `step` is the step time in seconds, with a `confidence` from 0 to 1. If it is unknown, `why_not`
+    is the reason. `never_waits` is the GPU that all other GPUs wait for. `shares` contains the
+    job's share of each GPU that other jobs also use, or None if unknown. `rates` contains steps per
     second in intervals of ten seconds, oldest first. `lost` contains GPUs that no longer respond.
-    `at_rest` is true if the state of all GPUs of the job is `held` or `idle`.
+    `at_rest` is true if all GPUs of the job are in the state `held` or `idle`.
     """
 
     receipt: Receipt
@@ -210,15 +210,14 @@ class WatchedJobs(NamedTuple):
 
 PEER: Pair = (State.STARVED, Cause.PEER)
 LEAST = 0.01
-"""A cause with a smaller share of GPU-seconds than this (chosen, not measured) is not listed."""
+"""Minimum share of GPU-seconds of a cause for a saving to be computed (chosen, not measured)."""
 
 Seconds = Mapping[Pair, float]
 
 
 def savings(by_gpu: Mapping[GpuKey, Seconds]) -> tuple[Saving, ...]:
-    """Return the time lost to each cause, and the saving if the cause were removed, largest saving
-    first. The slowest GPU sets the pace, so removing a cause saves time only until a different GPU
-    is the slowest."""
+    """Return the saving for each state and cause in which a job loses time, largest first. The
+    slowest GPU sets the pace, so the GPU that is slowest without the cause limits the saving."""
     whole = sum(sum(seconds.values()) for seconds in by_gpu.values())
     if whole <= 0:
         return ()

@@ -1,4 +1,4 @@
-"""The process table: the job and start time of every process on a GPU, read once per process."""
+"""A table with the job and the start time of each process on a GPU, read once per process."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,8 +20,8 @@ NAMELESS = identity.JobLabels()
 
 @dataclass(frozen=True, slots=True)
 class TrackedProcess:
-    """A process on a GPU. `arrived` is on the agent's monotonic clock, and `started` is in seconds
-    since boot. The job has no name until a lookup of its names has finished."""
+    """A process on a GPU. `arrived` is a time on the agent's monotonic clock, and `started` is in
+    seconds since boot. `job` is empty until the lookup of the job's name has finished."""
 
     started: float
     arrived: float
@@ -36,7 +36,7 @@ class TrackedProcess:
 
 @dataclass(slots=True, eq=False)
 class LookUp:
-    """A lookup of the environment and command lines that name the job of a process."""
+    """Reads the environment and command lines that determine the job of a process and its name."""
 
     files: FileTree
     origin: identity.JobOrigin  # without the parts that `run` reads
@@ -59,7 +59,7 @@ class LookUp:
 
 
 class ProcessTable:
-    """The processes on the GPUs. If a process is not visible, the table contains the reason."""
+    """The processes on the GPUs by PID. If a process is not visible, its entry is the reason."""
 
     def __init__(
         self, files: FileTree, now: Callable[[], float], named: Callable[[], bool], spawn: Spawn
@@ -77,8 +77,8 @@ class ProcessTable:
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
         """Update the table: add new processes on the GPUs, and drop those no longer on a GPU.
 
-        The arrival time of a new process is now or, on a GPU that is seen for the first time, the
-        start time of the process.
+        A new process arrives now. On a GPU that the agent sees for the first time, it arrived when
+        it started.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()
@@ -104,7 +104,7 @@ class ProcessTable:
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return the key that a process shares with all known processes of its job."""
+        """Return a key that is equal for all known processes of the same job."""
         return self._keys[pid]
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
@@ -118,7 +118,7 @@ class ProcessTable:
         return self._now() - max(arrivals) if arrivals else None
 
     def verify(self, pid: int, started: float) -> None:
-        """If a new process has reused the PID, read the new process at the next update."""
+        """If the process with this PID did not start at `started`, read it at the next update."""
         met = self._met.get(pid)
         if isinstance(met, TrackedProcess) and met.started != started:
             del self._met[pid]
@@ -131,7 +131,7 @@ class ProcessTable:
                 yield pid, member
 
     def _look_up(self, pid: int) -> None:
-        """Queue a lookup of the names of a process's job, for a separate thread."""
+        """Queue the lookup of a process's job and its name, which runs on a separate thread."""
         stat = processes.stat(self._files, pid)
         line = tuple(self._line(stat))
         cgroup = text_or_nothing(self._files, f"/proc/{pid}/cgroup")
@@ -143,8 +143,8 @@ class ProcessTable:
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
-        """Run lookups, and name the processes whose lookups have finished. Return whether any
-        process was named."""
+        """Start queued lookups, and store the results of finished lookups in the table. Return
+        whether any results were stored."""
         begun = [one.begun for one in self._look_ups.values() if one.begun]
         waiting = [one for one in self._look_ups.values() if not one.begun]
         running = sum(not one.done() for one in begun)
@@ -176,7 +176,7 @@ class ProcessTable:
         return changed
 
     def _meet(self, pid: int, *, now: bool) -> TrackedProcess | Absent:
-        """Read a new process. Return the reason if it is not visible."""
+        """Read a new process, and return it, or the reason why it is not visible."""
         try:
             stat = processes.stat(self._files, pid)
             self._look_up(pid)

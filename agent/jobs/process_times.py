@@ -1,11 +1,11 @@
-"""Thread times of each GPU's processes: running, waiting for a core, and uninterruptible sleep.
+"""Measures how long the threads of GPU processes run, wait for a core, and sleep uninterruptibly.
 
-The launching threads of a process reported by NVML are its main thread and its backward-pass
-threads. These two kinds run in turn. All other threads, descendants, and short-lived children are
-workers. In an XLA (JAX) process, all threads are dispatching threads: they sleep while the GPU
-works, and wake up to launch a kernel. The Linux kernel accumulates the time for which each thread
-runs and waits for a core (`schedstat`, in nanoseconds), so no time between two reads is missed.
-Uninterruptible sleep is sampled once per read.
+A GPU process, which NVML reports, launches kernels from its main thread and its backward-pass
+threads in turn. These are its launching threads. All other threads, descendants, and short-lived
+children are workers. In an XLA (JAX) process, all threads are dispatching threads: they sleep while
+the GPU is busy, and wake up to launch a kernel. The Linux kernel counts the nanoseconds for which
+each thread runs and waits for a core (`schedstat`), so no time between two reads is missed.
+Uninterruptible sleep is not counted. It is sampled once per read.
 """
 
 from collections.abc import Iterable, Sequence, Set
@@ -21,22 +21,22 @@ from agent.hardware.files import FileTree, names_in
 from agent.model import Labels
 
 SEARCH_EVERY, SEARCH_FIRST = 10.0, 2.0
-"""Interval in seconds between searches for new threads of a process (listing 150 threads takes 1
-ms), and the interval for new processes and for descendants (chosen, not measured)."""
+"""SEARCH_EVERY: seconds between two searches for new threads of a process, because listing 150
+threads takes 1 ms. SEARCH_FIRST: the same for new processes and for descendants (chosen)."""
 
 ACTIVE = 2 / processes.TICKS_PER_SECOND
-"""Share of time above which a thread or process counts as active: two kernel ticks (10 ms) per
-second, because a thread that wakes up occasionally may be counted with a whole tick."""
+"""Share of time above which a thread or process counts as active: two kernel ticks of 10 ms per
+second. The kernel may count a whole tick for a thread that only wakes up briefly."""
 
 ENGINE = 8.0
-"""A thread that runs this many times as long as any other thread counts as the engine of a server:
-it launches kernels while the main thread serves clients. The ratio is chosen, not measured, to
-distinguish an engine from loaders, which all run for the same time."""
+"""A thread that runs this many times as long as any other thread counts as the engine of a server.
+An engine launches kernels while the main thread serves clients. The ratio is chosen, not measured:
+it excludes data loaders, which all run equally long."""
 
 
 class Times(NamedTuple):
-    """Thread time in seconds: running, waiting for a core, in uninterruptible sleep (D), running in
-    the kernel, and running in the kernel to map new memory."""
+    """Seconds for which a thread runs, waits for a core, is in uninterruptible sleep (D), runs in
+    the kernel, and runs in the kernel to map new memory."""
 
     running: float = 0.0
     queued: float = 0.0
@@ -53,10 +53,10 @@ NONE = Times()
 
 
 class GpuTimes(NamedTuple):
-    """Times of a GPU's processes since the last read: of launching threads (None if a main thread
-    cannot be read), dispatching threads, and workers. The tuple also contains the number of active
-    workers, the share of time (0-1) for which the busiest worker is active, whether /proc hides any
-    workers, and the number of processes with pinned memory."""
+    """Times of a GPU's processes since the last read, by role: launching threads (None if a main
+    thread cannot be read), dispatching threads, and workers. The other fields are the number of
+    active workers, the share of time (0-1) for which the busiest worker is active, whether /proc
+    hides any workers, and the number of processes with pinned memory."""
 
     launching: Times | None
     dispatching: Times
@@ -69,7 +69,7 @@ class GpuTimes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Thread:
-    """Counters of a thread, or of all threads of a process. `grown` is their last increase."""
+    """Counters of a thread or of a whole process. `grown` is the increase at the last reading."""
 
     grown: Times = NONE
     counted: Times = NONE
@@ -90,7 +90,7 @@ class _Thread:
 
 @dataclass(slots=True, eq=False)
 class _Listing:
-    """A search for the threads of a process. If there are thousands, it takes several reads."""
+    """A search for the threads of a process. It takes several ticks for thousands of threads."""
 
     elapsed: float  # s since the previous listing
     names: list[str]  # IDs of threads still to be read
@@ -99,7 +99,7 @@ class _Listing:
     launched: float = 0.0
 
     def take(self, process: "_Process", found: processes.Stat, pid: int) -> None:
-        """Record a thread of the process with the ID `pid`."""
+        """Add a thread of the process with the ID `pid` to the results of the search."""
         self.seconds[found.pid] = found.seconds
         used = found.seconds - process.seconds.get(found.pid, found.seconds)
         process.dispatches |= found.name.startswith(processes.DISPATCHING)
@@ -116,8 +116,8 @@ class _Listing:
 
 @dataclass(slots=True, eq=False)
 class _Process:
-    """A process. `whole` contains the counters of all threads together. The threads in `launching`
-    and `followed` are also read one by one."""
+    """A GPU process or a descendant. `whole` contains the sums over all threads. The threads in
+    `launching` and `followed` are also read individually."""
 
     started: float
     parent: int
@@ -146,8 +146,9 @@ class _Process:
     due: float = 0.0  # s of known children that have ended; the kernel adds this time to `ended`
 
     def children(self, ended: float) -> float:
-        """Return the CPU seconds of ended children that were never read. The result is one reading
-        late, because only the next reading shows which children have ended."""
+        """Return the CPU seconds of children that ended before they were read, from the kernel's
+        total for ended children (`ended`). The result is one reading late, because only then is it
+        known which children have ended."""
         known = min(self.grown, self.due)
         self.due -= known
         found = self.grown - known
@@ -158,9 +159,9 @@ class _Process:
     def choose_engine(
         self, active: list[tuple[float, int]], launched: float, elapsed: float
     ) -> None:
-        """Choose the thread that ran longest as the engine, which launches kernels, if it ran much
-        longer than all others and the launching threads. `active` contains seconds and thread IDs,
-        longest first. Launching threads ran for `launched` of the last `elapsed` seconds."""
+        """If one thread ran much longer than all others, make it the engine, a launching thread.
+        `active` contains the CPU seconds and IDs of threads that do not launch, longest first.
+        Launching threads ran for `launched` of the last `elapsed` seconds."""
         ran = next((ran for ran, tid in active if tid == self.engine), 0.0)
         if ran and ENGINE * launched > ran:
             self.launching.pop(self.engine, None)
@@ -171,7 +172,7 @@ class _Process:
             self.launching.setdefault(self.engine, _Thread())
 
     def others(self, launched: float) -> float:
-        """Return the CPU seconds of the threads that do not launch kernels."""
+        """Return the CPU seconds of all threads but the launching ones, which used `launched`."""
         self._surplus += self.whole.grown.running - launched
         found = max(0.0, self._surplus)
         self._surplus -= found
@@ -179,7 +180,7 @@ class _Process:
 
 
 class ProcessTimes:
-    """Reads the times of GPU processes. A process on several GPUs is read once per cycle."""
+    """Reads the times of GPU processes. A process on several GPUs is read once for all of them."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files
@@ -194,8 +195,8 @@ class ProcessTimes:
     def read(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> GpuTimes | None:
-        """Return the times of a GPU's processes at `at` (s), or None if all have exited. `foreign`
-        contains the PIDs on all GPUs: a rank is not a worker of another rank that started it."""
+        """Return the increases in the times of a GPU's processes up to `at` (s), or None if all
+        have exited. `foreign` contains the PIDs on all GPUs, which do not count as workers."""
         own = [one for pid in pids if (one := self._read(pid, at, launches=True))]
         below = self._descendants(gpu, pids, foreign, at)
         every = [*own, *(one for pid in below if (one := self._read(pid, at, launches=False)))]
@@ -235,8 +236,8 @@ class ProcessTimes:
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
     ) -> Sequence[int]:
-        """Return the descendants of a GPU's processes. The search runs every 2 s (SEARCH_FIRST), at
-        a different time for each GPU."""
+        """Return the PIDs of the descendants of a GPU's processes. They are searched for every 2 s
+        (SEARCH_FIRST), at a different time for each GPU."""
         known = self._below.get(gpu)
         if known is None or known[0] != pids or known[2] <= at:
             turn = 0.0 if known else len(self._below) % SEARCH_FIRST
@@ -249,7 +250,7 @@ class ProcessTimes:
         return known[1]
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
-        """Read a process. Return None if it has exited."""
+        """Read the times of a process, and return the process, or None if it has exited."""
         known = self._known.get(pid)
         if known is not None and known.whole.at == at:
             return known
@@ -323,8 +324,8 @@ class ProcessTimes:
     def _take(
         self, pid: int, tid: int, thread: _Thread, state: str | None, at: float
     ) -> Times | None:
-        """Read a thread and return the increase of its counters, or None if it has exited or cannot
-        be read. If `state` is None, also read the state."""
+        """Read a thread's counters and return their increase, or None if the thread has exited or
+        cannot be read. If `state` is None, also read the thread's state."""
         try:
             if state is not None:
                 return thread.take(at, state, Times(*self._schedule(pid, tid)))
@@ -335,7 +336,7 @@ class ProcessTimes:
             return None
 
     def _list_threads(self, pid: int, process: _Process, at: float) -> None:
-        """Find the launching threads, and the threads that ran longest since the last listing."""
+        """List a process's threads, and select its launching threads and those that ran longest."""
         if process.listing is None:
             process.listing = self._begin_list(pid, process, at)
         one, most = process.listing, max(0, self._left)
@@ -380,8 +381,8 @@ class ProcessTimes:
             return processes.stat(self._files, pid, tid, again=True).seconds, 0.0
 
     def _asks_for_lock(self, pid: int, process: _Process, elapsed: float) -> bool:
-        """Return whether the main thread mainly polled for the interpreter lock since the last
-        listing. The number of time slices of the thread shows this."""
+        """Return whether the main thread has mainly polled for Python's interpreter lock since the
+        last listing. A thread that polls for the lock gets a time slice every 5 ms."""
         before = process.woken
         with suppress(OSError, ValueError, IndexError):
             path = f"/proc/{pid}/task/{pid}/schedstat"
@@ -389,7 +390,7 @@ class ProcessTimes:
         return elapsed / 2 < processes.LOCK_ASKED_EACH * (process.woken - before) < elapsed * 2
 
     def _end(self, pid: int) -> None:
-        """Drop a process that has exited. The kernel adds its CPU time to that of its parent."""
+        """Drop a process that has exited, and expect its CPU time in its parent's counters."""
         gone = self._known.pop(pid, None)
         self._to_list.pop(pid, None)
         if gone is not None and gone.parent in self._known:

@@ -1,10 +1,11 @@
 """The pulse of a GPU: the step time of its job, detected in power samples.
 
-The method is an autocorrelation of the latest 256 values: samples at intervals of 20 ms, and means
-of 2, 4, 8, and 16 samples. For steps of 0.1 to 20 s, a window of some scale thus contains at least
-two steps. Windows overlap by half, and three of the last five must have the same period. Power
-alone does not show whether a period is a micro-batch of gradient accumulation, or several batches
-that loaders deliver at once; other code detects such loaders.
+The method is the autocorrelation of a window of 256 values. At the finest of five scales, a value
+is one sample (20 ms). At the others, it is the mean of 2, 4, 8, or 16 samples, so that windows at
+one scale or more contain at least two steps of 0.1 to 20 s. Windows overlap by half. A period is
+reported if three of the last five windows have it. Power does not show whether a period is a step,
+a micro-batch, or several batches that data loaders deliver at once. `diagnosis/pulses.py` detects
+such loaders.
 """
 
 import struct
@@ -26,11 +27,11 @@ def autocorrelation(
     """Return the Pearson autocorrelation of `values` for each lag below `lags`, and the depth: the
     range of the values divided by their mean.
 
-    The linear trend through the means of the two halves is removed first. If the depth of the
-    values is below `flat`, all coefficients except the first are 0. The sums of products at all
-    lags are computed as one product of two integers, whose digits are the samples in forward and in
-    reverse order (Kronecker substitution). This takes 0.1 ms for 256 samples; a loop over the lags
-    takes 2 ms.
+    A linear trend is removed first: the line through the means of the two halves. If the depth is
+    below `flat`, all coefficients except the first are 0. The sums of products at all lags are
+    computed as one product of two integers, whose digits are the samples in forward and in reverse
+    order (Kronecker substitution). This takes 0.1 ms for 256 samples. A loop over the lags takes 2
+    ms.
     """
     level = sum(values) / len(values)
     depth = (max(values) - min(values)) / abs(level) if level else 0.0
@@ -68,40 +69,40 @@ def _coefficients(whole: list[int], lags: int) -> list[float]:
 
 
 WINDOW = 256
-"""Number of values per window. For the driver's 20 ms samples, a window covers 5.1 s."""
+"""Number of values per window. At the finest scale, a window covers 5.1 s."""
 
 SCALES = tuple(1 << number for number in range(5))
-"""Number of samples per value, for each scale. The finest scale with a period is used."""
+"""Number of samples per value at each scale. The finest scale with a period is used."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
 """Number of windows to keep, number of windows whose periods must agree, and relative tolerance. In
-recordings of labelled loads on 123 GPUs with steps of at least 0.1 s, 55 reported periods are
-correct and 7 are wrong. With 4 windows, two fewer are correct and two more are wrong; with a
-tolerance of 1 %, three fewer are correct and one more is wrong."""
+recordings of known loads on 123 GPUs with steps of at least 0.1 s, 55 reported periods are correct
+and 7 are wrong. With 4 windows, two fewer are correct and two more are wrong. With a tolerance of 1
+%, three fewer are correct and one more is wrong."""
 
 STRONG, WEAK = 0.6, 0.4
-"""Minimum autocorrelation at a period: of the mean of the agreeing windows (STRONG) and of each
-window (WEAK). The period is the first peak whose height is at least STRONG times that of the
-highest peak, because later peaks are at multiples of the period. In the recordings, 0.5 results in
-three more wrong periods, and 0.7 in five fewer reported periods; without WEAK, pauses of 0.25 s
-every 7 s are mistaken for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
+"""Minimum autocorrelation at a period: the mean over the agreeing windows (STRONG), and the value
+in each window (WEAK). The period is the first peak whose height is at least STRONG times that of
+the highest peak, because later peaks are at multiples of the period. In the recordings, STRONG =
+0.5 results in three more wrong periods, and 0.7 in five fewer reported periods. Without WEAK,
+pauses of 0.25 s every 7 s are mistaken for steps of 7 s (tests/agent/jobs/test_pulse.py)."""
 
 SHORTEST = 5.0
-"""Minimum number of samples per step. With four, the step time of a 77 ms step has an error of 4 %,
-and three more periods in the recordings are wrong; with six, ten fewer are reported."""
+"""Minimum number of samples per step. With four, the measured time of a 77 ms step is off by 4 %,
+and three more periods in the recordings are wrong. With six, ten fewer are reported."""
 
 PURE = 0.955
-"""Share of a pure sine in the autocorrelation above which the period is an alias: in samples at
-intervals of 20 ms, steps of 18.6 ms look like a sine of 0.26 s (share 0.97 to 0.99), whereas longer
-steps have edges (at most 0.94). Without this limit, three more recorded periods are wrong."""
+"""If a pure sine has a higher share of the autocorrelation, its period is an alias. In 20 ms
+samples, steps of 18.6 ms look like a 0.26 s sine (share 0.97 to 0.99). Longer steps have edges (at
+most 0.94). Without this limit, three more periods in the recordings are wrong."""
 
 FLAT = 0.12
-"""Range of the samples divided by their mean below which the samples show no steps: 0.01 on an idle
-H200, 0.06 to 0.11 on an H200 at the board power limit, and at least 0.18 for jobs with steps."""
+"""Minimum depth (range divided by mean) of samples that show steps. The depth is 0.01 on an idle
+H200, 0.06 to 0.11 on an H200 at its power limit, and at least 0.18 for jobs with steps."""
 
 
 class PulseReading(NamedTuple):
-    """Step time of a GPU at its latest sample (None if unknown), and the number of steps."""
+    """Step time of a GPU's job at the latest sample (None if unknown), and the number of steps."""
 
     step_seconds: float | None = None
     confidence: float = 0.0
@@ -111,11 +112,11 @@ class PulseReading(NamedTuple):
     steps: float = 0.0
     """Number of steps since the first sample, counted only while the step time was known."""
     lag: float = 0.0
-    """Seconds until a change of the period is detected: the time to fill three windows."""
+    """Seconds until a change of the step time is detected: the time in which three windows fill."""
 
 
 class Period(NamedTuple):
-    """The period found in a window (in values or seconds), and the autocorrelation at it."""
+    """The period found in a window (in values or seconds), and its autocorrelation."""
 
     length: float
     strength: float
@@ -123,14 +124,14 @@ class Period(NamedTuple):
 
 
 class Pulse:
-    """Detects the pulse of a GPU in its power samples. Times are in seconds."""
+    """Measures the step time of a GPU's job in the power samples. Times are in seconds."""
 
     def __init__(self) -> None:
         self._steps = 0.0
         self._begin()
 
     def _begin(self) -> None:
-        """Discard all samples: earlier samples do not help to measure steps after a gap."""
+        """Discard all samples, because samples before a gap do not help to measure later steps."""
         self._times, self._watts = array("d"), array("d")
         self._windows = {s: deque[Period | None](maxlen=REMEMBERED) for s in SCALES}
         self._arrived = 0
@@ -138,8 +139,8 @@ class Pulse:
         self._flat = False
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
-        """Add samples (seconds, watts) in order of time, and return the current result. Samples
-        that are already known are ignored."""
+        """Add samples (seconds, watts), oldest first, and return the current result. Samples that
+        were added before are ignored."""
         before, stride = self._times[-1] if self._times else None, WINDOW // 2
         for at, watts in samples:
             newest = self._times[-1] if self._times else -float("inf")
@@ -164,8 +165,8 @@ class Pulse:
         return found._replace(steps=self._steps)
 
     def _examine_scales(self) -> None:
-        """Examine the full windows of all scales (samples per mean), finest first, until one has a
-        period. Clear the windows of all coarser scales."""
+        """Search for a period at each scale, finest first, at which a new window is full. Once a
+        scale has a period, clear the windows of all coarser scales instead."""
         decided = False
         for scale, windows in self._windows.items():
             if decided:
@@ -175,7 +176,7 @@ class Pulse:
                 decided = _agreed([one for one in windows if one]) is not None
 
     def _examine(self, scale: int) -> None:
-        """Search for a period in the latest window of this scale."""
+        """Search for a period in the latest window at this scale, and store the result."""
         count = WINDOW * scale
         times, watts = self._times[-count:], self._watts[-count:]
         values, self._spacing = _even(times, watts)
@@ -212,7 +213,7 @@ class Pulse:
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:
-    """Return the period found in most windows, or None if too few have the same period."""
+    """Return the period in which most windows agree, or None if fewer than AGREEING agree."""
     best: list[Period] = []
     for one in windows:
         like = (other for other in windows if other.resolved == one.resolved)
@@ -225,8 +226,8 @@ def _agreed(windows: Sequence[Period]) -> Period | None:
 
 
 def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[float], float]:
-    """Return the latest values at equal intervals, and the interval in seconds. Sample times vary
-    by a millisecond, and some samples are lost."""
+    """Return samples resampled to equal intervals, and the interval in seconds. The intervals of
+    the original samples vary by a millisecond, and some samples are lost."""
     first, last = times[0], times[-1]
     mean = (last - first) / (len(times) - 1)
     apart = list(map(sub, times[1:], times))
@@ -252,8 +253,8 @@ def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
 
 
 def _period(r: Sequence[float], held: int) -> Period | None:
-    """Return the period (in lags) that an autocorrelation shows, or None. `held` is the number of
-    times that the driver repeats each value."""
+    """Return the period (in lags) in the autocorrelation `r`, or None if there is none. `held` is
+    the number of samples for which the driver repeats each value."""
     longest = len(r) - 2
     peaks = [*_peaks(r, range(2, longest // 2 + 1))]
     highest = max((height for _, height in peaks), default=0.0)

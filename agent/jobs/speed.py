@@ -1,4 +1,4 @@
-"""Speed of a job: steps per second since its first step, and in its first hour. No I/O is done."""
+"""Speed of a job: its mean steps per second, and its step time in the first hour."""
 
 from collections import deque
 from statistics import median
@@ -6,14 +6,14 @@ from statistics import median
 from agent.bounds import HOUR, RATES_KEPT
 
 BIN = 10.0
-"""Seconds per value in the history of step rates, and window of a verdict."""
+"""Length in seconds of the intervals over which step rates are averaged."""
 
 LEAST_BINS = 6
-"""Minimum number of values needed for the speed of the first hour."""
+"""Minimum number of intervals with a step rate that are needed for the reference step time."""
 
 SLOWER = 0.03
-"""Minimum relative increase of the step time for a job to count as slower. It is larger than the
-tolerance between the windows of a pulse."""
+"""Minimum relative increase of the step time at which a job counts as slower. It is larger than the
+tolerance with which windows agree on a step time (`ALIKE` in `pulse.py`)."""
 
 
 class JobSpeed:
@@ -21,7 +21,7 @@ class JobSpeed:
 
     def __init__(self, now: float) -> None:
         self.rates: deque[float | None] = deque(maxlen=RATES_KEPT)
-        """Steps per second in each interval of ten seconds, oldest first, or None if unknown."""
+        """Steps per second in each interval of BIN seconds (None if unknown), oldest first."""
         self._end = now + BIN
         self._seen = self._steps = 0.0  # s with a rhythm, and number of steps, in this bin
         self._all_seen = self._all_steps = self._all = 0.0
@@ -30,20 +30,20 @@ class JobSpeed:
 
     @property
     def mean(self) -> float | None:
-        """Mean steps per second since the first known step time. None if the step time was unknown
-        for so long that the mean may be wrong."""
+        """Mean steps per second since the step time was first known. None if it has been unknown
+        for so long since then that the mean may be wrong."""
         known = self._all_seen and self._all_seen >= (1 - SLOWER) * self._all
         return self._all_steps / self._all_seen if known else None
 
     @property
     def reference(self) -> float | None:
-        """Median step time in seconds in the hour after the first known step time, or None in the
-        first minute of that hour."""
+        """Median step time (s) in the hour after the step time was first known. None in the first
+        minute of that hour."""
         known = len(self._first_hour) >= LEAST_BINS
         return 1 / median(self._first_hour) if known else None
 
     def take(self, now: float, seconds: float, step: float | None) -> None:
-        """Add a period of `seconds` seconds that ends at `now`, and its step time, if known."""
+        """Add the step time (None if unknown) of the `seconds` seconds before `now`."""
         if step:
             self._first = now if self._first is None else self._first
             self._seen, self._steps = self._seen + seconds, self._steps + seconds / step

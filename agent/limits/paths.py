@@ -1,4 +1,4 @@
-"""Computes the utilization of each data path from the increase of its traffic counter."""
+"""Computes the utilization of data paths from the increase of their byte counters."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,15 +26,15 @@ SATURATED = _METRICS["dgx_bandwidth_saturated_seconds_total"]
 OBSERVED = _METRICS["dgx_bandwidth_observed_seconds_total"]
 
 REFRESH = 30
-"""Ticks between updates of the limits, which may change with links, GPUs, and negotiated speeds."""
+"""Number of ticks between updates of the limits. They change with active links and link speeds."""
 
 KEPT_S = 3600.0  # s for which a missing path is kept, as a lost GPU may return
 PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
-    """A metric whose increase is the traffic of a path in one direction (for `hbm`, its value is
-    the utilization). On GPUs that count only payload (P100), `payload` replaces `metric`."""
+    """A metric that counts the bytes of a path in one direction. For `hbm`, its value is the
+    utilization. GPUs that only count payload bytes (P100) have `payload` instead of `metric`."""
 
     metric: Metric
     path: str
@@ -75,7 +75,7 @@ def key_of(traffic: TrafficCounter, labels: Labels) -> PathKey:
 
 @dataclass(slots=True)
 class PathAccount:
-    """Totals of a data path in one direction: bytes, utilization, and saturated seconds."""
+    """A data path in one direction: its bytes, its utilization, and its saturated seconds."""
 
     at: float
     bytes: float
@@ -88,7 +88,7 @@ class PathAccount:
 
 @dataclass(slots=True)
 class PathAccounts:
-    """The totals of all paths with a known limit. The limits are updated every 30 ticks."""
+    """The accounts of all paths with a known limit. The limits are updated every 30 ticks."""
 
     configuration: Configuration
     limits: Limits = field(default_factory=dict)
@@ -99,7 +99,7 @@ class PathAccounts:
     inventory: Callable[[], GpuInventory] = GpuInventory
     _resolved_by: Settings | None = None
     _of_limits: ReadOutput = field(default_factory=lambda: ReadOutput(0.0))
-    """Samples of all limits, kept until the limits are updated."""
+    """Samples of the metrics about limits. They are built only when the limits are updated."""
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))
@@ -146,7 +146,7 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop paths that have been missing for an hour, such as those of renamed NICs."""
+        """Drop the accounts of paths that have been missing for an hour, such as renamed NICs."""
         paths = self.paths.items()
         self.paths = {k: p for k, p in paths if k in self.limits or p.until + KEPT_S >= now}
 

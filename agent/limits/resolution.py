@@ -1,5 +1,5 @@
-"""The limit of each data path: the configured value, or the smaller of the value in the spec sheet
-and the value that the hardware reports (such as active NVLinks, or PCIe generation and width)."""
+"""Determines the limit of each data path: the configured limit or, without one, the smaller of the
+limits in the spec sheet and from the hardware (such as the number of active NVLinks)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(Section, frozen=True):
-    """All configured limits. If several are for the same path and direction, the last applies."""
+    """All configured limits. The last limit for a path, device, and direction applies."""
 
     table = ""
     limit: tuple[LimitConfig, ...] = ()
@@ -63,7 +63,7 @@ class PathKey(NamedTuple):
 
     @property
     def is_link(self) -> bool:
-        """Whether this is an individual link of a GPU."""
+        """Whether the path is a single NVLink rather than all NVLinks of a GPU."""
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
@@ -95,8 +95,8 @@ class LimitInputs:
 
     @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """The links of each GPU to other GPUs. Links to a switch are not included: they carry equal
-        traffic, so their sum is sufficient."""
+        """The links of each GPU to other GPUs. Links to a switch carry equal traffic, so the limit
+        of their sum is sufficient, and they are not included."""
         found: dict[tuple[str, str], list[str]] = {}
         for end in self.samples.labelled(nvlink.LINK_INFO):
             if end["remote"] == "gpu":
@@ -105,7 +105,7 @@ class LimitInputs:
 
 
 class PathFigures(NamedTuple):
-    """The limits of a path according to the spec sheet and the hardware, if known."""
+    """A path, its limit in the spec sheet, and its limit from the hardware (None if unknown)."""
 
     key: PathKey
     spec: Limit | None
@@ -119,7 +119,7 @@ def _of_path(
     hardware: Limit | None,
     who: tuple[str, str] = ("", ""),
 ) -> Iterator[PathFigures]:
-    """Yield the limits of a path, for each direction."""
+    """Yield the limits of a path for each of its directions."""
     bandwidths = sheet.bandwidths if sheet else {}
     for direction in PATHS[path]:
         one = bandwidths.get((path, direction))
@@ -128,8 +128,8 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of the NVLinks of all GPUs: the speed per link in the spec sheet, multiplied
-    by the expected number of links (spec) and by the number of active links (hardware)."""
+    """Yield the limits of each GPU's NVLinks: the link speed in the spec sheet, multiplied by the
+    expected number of links (spec limit) and by the number of active links (hardware limit)."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():
@@ -162,8 +162,8 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limit of each GPU's memory bandwidth, even if its traffic is unknown (the busy time
-    of the memory controller does not show it)."""
+    """Yield the memory bandwidth limits of each GPU, even if its memory traffic is unknown. NVML
+    only reports how long the memory controller is busy, which does not show the traffic."""
     for index, uuid, *_ in machine.samples.all(gpu.INFO):
         bits = machine.samples.value(memory.BUS_WIDTH, index, uuid)
         hertz = machine.samples.value(clocks.CLOCK_LIMIT, index, uuid, "memory")
@@ -176,7 +176,7 @@ def _hbm(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def _disk(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of disks. The spec sheet's limit is that of the array for training data."""
+    """Yield the limits of disks. The spec sheet only has a limit of the array for training data."""
     level = machine.system.values.get("data_raid") if machine.system else None
     for labels in machine.samples.labelled(disk.DISK_INFO):
         holds_data = level is not None and labels["model"] == f"raid{level.value:.0f}"
@@ -207,8 +207,8 @@ def find_paths(machine: LimitInputs) -> list[PathFigures]:
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:
-    """Return all known limits, by path: the configured limit, or else the smaller of the limits
-    from the spec sheet and from the hardware."""
+    """Return the limit of each path: the configured limit, or else the smaller of the limits in the
+    spec sheet and from the hardware. Omit paths without a known limit."""
     limits: dict[PathKey, Limit] = {}
     for key, spec, hardware in found:
         own = machine.configured.get((key.path, key.device, key.direction))

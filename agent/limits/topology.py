@@ -1,4 +1,4 @@
-"""Compares the detected NVLinks with the spec sheet: GPU pairs and their numbers of links."""
+"""Compares the detected NVLinks with the spec sheet: the number of links between each two GPUs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Weights = tuple[tuple[int, ...], ...]  # Links between nodes, as a symmetric mat
 
 
 class WrongPair(NamedTuple):
-    """A pair of GPU indexes whose number of links differs from the graph in the spec sheet."""
+    """Two GPUs that are not connected by the number of links in the spec sheet."""
 
     one: int
     other: int
@@ -32,13 +32,13 @@ def weights(nodes: int, pairs: Mapping[tuple[int, int], int]) -> Weights:
 
 @lru_cache(maxsize=8)
 def differences(found: Weights, expected: Weights) -> tuple[WrongPair, ...]:
-    """Return the differences for the best matching of two graphs with the same number of nodes. If
-    the graphs are equal, there are none.
+    """Return the differences in the best matching of two graphs with the same number of nodes. If
+    the graphs are isomorphic, there are none.
 
     A depth-first search assigns nodes of `found` to nodes of `expected`, and prunes branches that
-    are not better than the best matching so far. Among nodes with as many links, it tries the
-    one with the same index first, so that the usual numbering is preferred among equally good
-    matchings. The search is fast enough for eight nodes, with at most 8! assignments.
+    are not better than the best matching so far. Of the nodes with the same number of links, it
+    tries the one with the same index first, so that of equally good matchings, it finds the usual
+    numbering. The search is fast enough for eight nodes, with at most 8! assignments.
     """
     size, best = len(found), tuple(range(len(found)))
     most = size**2 * max(map(max, (*found, *expected)), default=0) + 1
@@ -80,7 +80,7 @@ Ends = Mapping[GpuKey, list[LinkEnd]]  # Remote ends of the links of each GPU
 
 
 class StrayLinks(NamedTuple):
-    """Links of a GPU whose remote ends are of a kind that is not expected in this system."""
+    """Links of a GPU whose remote ends are not of the kind in the spec sheet (GPU or switch)."""
 
     gpu: GpuKey
     remote: str
@@ -89,9 +89,8 @@ class StrayLinks(NamedTuple):
 
 
 def wiring(samples: SampleStore, spec: SystemSpec | None) -> list[StrayLinks] | list[WrongPair]:
-    """Return the differences between the detected links and the spec sheet. Inactive links and
-    missing GPUs are ignored, because they are different faults. Links that do not report a remote
-    end cannot be checked."""
+    """Return the differences between the detected links and the spec sheet. Return none if remote
+    ends are unknown, or if links are inactive or GPUs are missing, which other faults report."""
     graph = spec.nvlink_graph if spec else None
     if spec is None or graph is None or not whole(samples, spec.gpus):
         return []
@@ -119,7 +118,7 @@ def whole(samples: SampleStore, gpus: int) -> bool:
 
 
 def far_ends(samples: SampleStore) -> Ends:
-    """Return the remote ends of all active links, as each GPU reports them."""
+    """Return the remote ends of each GPU's active links, as the GPU reports them."""
     by_address = {
         where: int(labels["gpu"])
         for labels in samples.labelled(gpu.INFO)
@@ -137,8 +136,8 @@ def far_ends(samples: SampleStore) -> Ends:
 
 
 def _differences(ends: Ends, graph: LinkGraph) -> list[WrongPair]:
-    """Return the GPU pairs that differ in the best matching. If the two GPUs of a pair report
-    different numbers of links, use the smaller number."""
+    """Return the GPU pairs whose numbers of links differ from `graph` in the best matching. If the
+    GPUs of a pair report different numbers of links, use the smaller number."""
     indices = sorted(key.index for key in ends)
     counts = Counter((key.index, end.gpu) for key in ends for end in ends[key])
     found = {

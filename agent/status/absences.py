@@ -1,4 +1,4 @@
-"""Describes absent values: the metric, the affected GPUs and devices, and the reason."""
+"""Describes absent values: their metric, the affected GPUs and devices, and the reason."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from agent.status.model import AbsenceStatus
 
 
 def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
-    """Merge the absences that have the same metric, reason, and detail."""
+    """Return one status for all absences that have the same metric, reason, and detail."""
     groups: dict[tuple[Reason, str, str, str], list[Mapping[str, str]]] = {}
     for metric, labels, reason, detail in absences:
         key = reason, metric.name, detail, metric.meaning
@@ -27,7 +27,7 @@ def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
 
 
 def summary(found: Sequence[AbsenceStatus], named: int = 0) -> str | None:
-    """Return the number of absent metrics, and up to `named` metrics for each reason, as text."""
+    """Return a string with the number of absent metrics, and up to `named` names per reason."""
     if not found:
         return None
     first = {one.metric: one.reason for one in reversed(found)}  # one reason each, to add up
@@ -40,7 +40,7 @@ def summary(found: Sequence[AbsenceStatus], named: int = 0) -> str | None:
 
 
 def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
-    """Group the names of the absent metrics by the text of the absence."""
+    """Return pairs of an absence's text and the names of all metrics with that text."""
     metrics: dict[str, list[str]] = {}
     for one in found:
         metrics.setdefault(one.text, []).append(one.metric)
@@ -48,8 +48,8 @@ def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
 
 
 def _where(places: Sequence[Mapping[str, str]]) -> str:
-    """Return the GPUs and devices in the labels of absences as text, for example `GPUs 0-7`, `GPU 0
-    link 2; GPU 3 link 0`, or `md0, md1`."""
+    """Return a string that lists the GPUs and devices in the labels of absences, for example `GPUs
+    0-7`, `GPU 0 link 2; GPU 3 link 0`, or `md0, md1`."""
     further: dict[str, dict[str, None]] = {}  # by GPU
     for labels in places:
         rest = [

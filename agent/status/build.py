@@ -1,5 +1,4 @@
-"""Builds the status when it is requested, at most once per tick, from the snapshot, the GPU time
-accounts, and the faults."""
+"""Builds the status of the machine on request, at most once per tick."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,7 +44,7 @@ SOUND = "All expected hardware is present, and no link is known to be slow."
 
 
 class Looked(NamedTuple):
-    """Parts of the status that are computed again only after a check for faults."""
+    """Parts of the status that are updated only after a check for faults."""
 
     absences: tuple[AbsenceStatus, ...]
     unknown: str | None
@@ -56,8 +55,8 @@ class Looked(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class StatusBoard:
-    """A poller listener that stores the history of the last 15 minutes, and builds the status of a
-    tick on the first request."""
+    """A listener of the poller. It records the history of the last 15 minutes, and builds the
+    status of a tick when a client first requests it."""
 
     source: StatusSource
     history: History = field(init=False)
@@ -71,7 +70,7 @@ class StatusBoard:
         self.history = History(self.source.diagnosis.inventory, self.source.samples)
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Add a tick to the history."""
+        """Record a tick's values in the history."""
         self.snapshot, self._status, self._json = snapshot, None, b""
         self.history.take(snapshot)
         self._ends.take(self.source.samples, self.source.system())
@@ -151,7 +150,7 @@ class StatusBoard:
 
     def _looked(self, ways: Sequence[Way], ailing: Ailing) -> Looked:
         """Return the parts of the status that depend on the last check for faults. They are cached
-        until the next check, because computing them requires reading a whole snapshot."""
+        until the next check, because computing them takes long."""
         source, seen = self.source, self.source.faults.snapshot
         inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
 
@@ -167,8 +166,8 @@ class StatusBoard:
 
 
 def _places(source: StatusSource, jobs: WatchedJobs) -> Mapping[str, tuple[str, Sequence[int]]]:
-    """Return names and GPU indices by kind of fault, for the two kinds whose metrics lack them:
-    GPUs that the driver counts but the agent has never seen, and jobs that have become slower."""
+    """Return the names and indices of missing GPUs, and the names of jobs that became slower, for
+    findings. The keys are the kinds of faults. The metrics of these faults lack this data."""
     missing = source.inventory.missing
     slow = (title(job.receipt) for job in jobs.running if job.slower)
     return {
@@ -197,7 +196,7 @@ def _running(jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]) -> I
 
 def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingStatus]) -> GpuGroup:
     """Return the group with the IDs of the findings about its GPUs. If one of them is critical, the
-    level of the group is not `good`. Omit a first step that the headline already shows (`said`)."""
+    level is not `good`. Omit the first step if it is in `said`."""
     devices = {f"gpu{number}" for number in group.gpus}
     own = [one for one in findings if devices.intersection(one.devices)]
     return replace(
@@ -211,7 +210,7 @@ def _without(group: GpuGroup, said: set[str | None], findings: Sequence[FindingS
 def _once(
     findings: Sequence[FindingStatus], clauses: Sequence[HeadlineClause]
 ) -> tuple[FindingStatus, ...]:
-    """Return the findings. Omit first steps already shown in the headline or an earlier finding."""
+    """Return the findings, without first steps that the headline or an earlier finding shows."""
     shown = {name for clause in clauses for name in clause.findings}
     said = {clause.do for clause in clauses}
     found = []

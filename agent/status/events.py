@@ -1,4 +1,4 @@
-"""Events of the last 24 hours: faults, periods in which GPUs lost time, and jobs."""
+"""Events of the last 24 hours: faults, losses of GPU time, and jobs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from agent.status.words import LEVEL, began, duration, finding_text, moment
 def event_statuses(
     events: Sequence[FaultEvent], snapshot: Snapshot, peers: Mapping[Labels, int | None]
 ) -> list[EventStatus]:
-    """Return the events about faults and lost time. Similar events on several GPUs are merged."""
+    """Return the events about faults and lost time, with similar events on several GPUs merged."""
     groups: list[list[FaultEvent]] = []
     texts = {one.id: _text(one) for one in events}
     near = near_ends(events, peers)
@@ -37,8 +37,8 @@ def event_statuses(
 def with_jobs(
     events: Sequence[EventStatus], jobs: WatchedJobs, *, silent: bool
 ) -> tuple[EventStatus, ...]:
-    """Return the 200 latest events, including those of jobs, most recent first. If the driver does
-    not respond (`silent`), the level of running jobs is unknown."""
+    """Add the events about jobs, and return the 200 latest events, most recent first. If the driver
+    does not respond (`silent`), events about running jobs have no level."""
     receipts = (*(job.receipt for job in jobs.running), *jobs.ended)
     shown = [*events, *(job_event(receipt, silent=silent) for receipt in receipts)]
     newest = sorted(shown, key=lambda one: one.since.timestamp() if one.since else 0.0)
@@ -74,8 +74,8 @@ def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventS
 
 
 def job_event(receipt: Receipt, *, silent: bool) -> EventStatus:
-    """Return an event for a running job, or for an ended job with its run time. The level of an
-    ended job depends on its lost time."""
+    """Return an event about a running or ended job. If the job has ended, the text contains its run
+    time, and the level depends on its lost time."""
     text = f"{title(receipt)} on {gpus_named(gpu.index for gpu in receipt.gpus)}"
     over = receipt.ended is not None
     return EventStatus(

@@ -1,5 +1,5 @@
-"""Findings for display, each with its alert and first step. Identical findings on several GPUs are
-merged."""
+"""The findings that the outputs show, each with its alert and first step. Identical findings on
+several GPUs are merged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -30,9 +30,9 @@ def finding_statuses(
     *,
     peers: Mapping[Labels, int | None],
 ) -> tuple[FindingStatus, ...]:
-    """Return a finding for each active fault, most serious first. If the metrics of a kind of fault
-    do not name the GPUs or jobs, `places` contains their names and GPU indices. `step` returns the
-    first step for a fault. `peers` contains the GPU at the remote end of each NVLink."""
+    """Return a finding for each active fault, most serious first. `places` contains names and GPU
+    indices, by kind of fault, for faults whose metrics lack them. `step` is a function that returns
+    the first step for a fault. `peers` maps each NVLink to the GPU at its remote end."""
     added = {one.hidden_by: one.fault.finding.adds for one in watch.active if one.fault.finding}
     words = {
         one.id: (
@@ -84,8 +84,8 @@ def _port(one: ActiveFault) -> tuple[str, ...]:
 
 
 def _under(one: ActiveFault, same: Sequence[ActiveFault]) -> bool:
-    """Return whether this fault of a port or disk is hidden by a fault in `same` of the same port
-    or disk."""
+    """Return whether a fault of a port or disk is hidden by another fault of the same port or disk,
+    which must be in `same`."""
     return not one.finding.gpu and any(
         one.hidden_by == other.id and one.finding.device and _port(one) == _port(other)
         for other in same
@@ -143,7 +143,7 @@ def _status(
 
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
     """Return the text of a finding without the GPU name. For a degraded PCIe link, add a remark if
-    the traffic is well below the limit of the link."""
+    its traffic is below half of its limit."""
     text = finding_text(finding, named=False)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
@@ -171,19 +171,19 @@ def _alert(one: ActiveFault, hider: str, stood: float) -> AlertStatus | None:
 
 
 def grave(findings: Iterable[FindingStatus]) -> bool:
-    """Return whether any finding that has not ended is critical."""
+    """Return whether any current finding is critical."""
     return any(one.level is Level.CRITICAL and not one.over for one in findings)
 
 
 def is_fault(one: FindingStatus) -> bool:
-    """Return whether a finding is a current fault, and not lost GPU time."""
+    """Return whether a finding is about a current fault. False for findings about lost GPU time."""
     lost = one.alert is not None and one.alert.name in OF_STATES
     return one.level is not Level.INFO and not one.over and not lost
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:
-    """Return the level of a group, but None instead of `good` if a finding is critical: the GPUs
-    may do their work, but are not shown as healthy."""
+    """Return the level of a group of GPUs, but None instead of `good` if a finding is critical. The
+    GPUs may be busy, but are then not shown as healthy."""
     return None if level is Level.GOOD and grave(findings) else level
 
 
@@ -198,8 +198,8 @@ def by_gpu(
 
 
 Ailing = Mapping[tuple[str, str], Level]
-"""Level of the most severe finding, by kind of path and device. The kind is empty for host devices,
-because most findings of a GPU do not concern a path."""
+"""Level of the most severe finding, by kind of path and device. The kind is empty if a finding
+concerns the whole device."""
 
 OF_FABRIC = frozenset({"fabric_service", "switch_error"})
 OF_PATH = {
@@ -207,12 +207,12 @@ OF_PATH = {
     **dict.fromkeys(("fabric_health", "fabric_state", "link_errors", "links_down"), "nvlink"),
     **dict.fromkeys((*PCIE_KINDS, "pcie_replays"), "pcie"),
 }
-"""The kind of path that a finding on a GPU affects, by kind of finding."""
+"""Maps kinds of findings about GPUs to the kind of data path that they affect."""
 
 
 def ailing_paths(findings: Sequence[FindingStatus], gpus: Iterable[int]) -> Ailing:
-    """Return the levels of devices with a current finding. The keys are (path, device), and path is
-    empty if all paths are affected. A fault of the NVSwitches affects the NVLinks of all GPUs."""
+    """Return the level of the most severe current finding, by kind of path and device. The kind is
+    empty if the finding affects the whole device. NVSwitch faults affect all GPUs' NVLinks."""
     found: dict[tuple[str, str], Level] = {}
     all_of = tuple(f"gpu{number}" for number in gpus)
     for one in findings:

@@ -41,8 +41,8 @@ def figures(gpu: tuple[str, str], samples: SampleStore) -> GpuFigures:
 
 
 def largest(processes: Sequence[ProcessStatus], named: Mapping[int, str]) -> str | None:
-    """Return a string that names the first process, by job if known, and counts the others, for
-    example `train:4711 ada and 2 more`."""
+    """Return a string such as `train:4711 ada and 2 more`: the first process, named after its job
+    if known, and the number of other processes."""
     if not processes:
         return None
     first, more = processes[0], len(processes) - 1
@@ -55,8 +55,8 @@ OF_PROCESSES = workload.JOB_PIDS, workload.JOB_PROCESS, process.HELD, process.SH
 
 
 def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
-    """Return the processes on each GPU by UUID, in descending order of memory use. As in the
-    published metrics, programs and users are set only if the configuration allows it."""
+    """Return the processes on each GPU by UUID, in descending order of memory use. Programs and
+    users are set only if the configuration allows it."""
     rows: dict[Metric, list[tuple[dict[str, str], float]]] = {one: [] for one in OF_PROCESSES}
     for key, reading in snapshot.readings.items():
         if key.source in SOURCES and reading.fresh(snapshot.at):
@@ -88,7 +88,7 @@ def processes(snapshot: Snapshot) -> dict[str, tuple[ProcessStatus, ...]]:
 
 
 def instances(samples: SampleStore) -> dict[str, tuple[InstanceStatus, ...]]:
-    """Return the MIG instances of each GPU, by UUID and sorted by instance number."""
+    """Return the MIG instances of each GPU, sorted by instance number. The keys are GPU UUIDs."""
     found: dict[str, list[InstanceStatus]] = {}
     for info in samples.labelled(mig.INSTANCE_INFO):
         labels = info["gpu"], info["uuid"], info["gpu_instance"]

@@ -34,14 +34,14 @@ from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
 COSTS = 0.25
-"""If at least this share of time is lost to low clocks, the state shown is `throttled`."""
+"""If a GPU loses at least this share of its time to low clocks, its state is `throttled`."""
 
 BESIDE = 0.06
-"""A lost share of the window below this minimum is not shown. The minimum is twice as high for
-exposed communication, which is a few per cent in healthy jobs."""
+"""Minimum share of recent time that a loss must have to be shown. For communication, which takes a
+few per cent of the time in healthy jobs, the minimum is twice as high."""
 
 STANDS = 20.0
-"""Seconds after which the current loss is shown, even if an earlier state lost more time."""
+"""Seconds after which the current loss is shown, even if an earlier loss took more time."""
 
 BASIS = {
     "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",
@@ -50,8 +50,8 @@ BASIS = {
 
 
 class Loss(NamedTuple):
-    """A state in which GPU time was lost, its share of the last minutes (`Judged.window`), and the
-    number of seconds since the loss began."""
+    """A loss of GPU time in the last minutes (`Judged.window`): its state and cause, its share of
+    that time, and the seconds since it began."""
 
     pair: Pair
     share: float
@@ -59,8 +59,8 @@ class Loss(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The verdict on a GPU. Without one, `pair` (state, cause) is None, and `why` and `reason`
-    explain this as text and code. `beside` is the largest recent loss, or None if it is small."""
+    """The state of a GPU in a tick. `pair` is its state and cause, or None for the reason `reason`,
+    which `why` explains. `beside` is the largest recent loss, or None if that is small."""
 
     identity: GpuIdentity
     pair: Pair | None
@@ -91,18 +91,19 @@ class Judged(NamedTuple):
 
     @property
     def loss(self) -> Pair | None:
-        """The state and cause that the first step addresses."""
+        """The state and cause to which the GPU's first step applies."""
         return self.shown(self.beside.pair if self.beside else None)
 
     def stood(self, pair: Pair | None) -> float:
-        """Return the number of seconds since the current state began or, if `pair` is only the
-        largest recent loss, since that loss began."""
+        """Return the number of seconds since the current state began. If `pair` is not the current
+        state but the largest recent loss, return the number of seconds since that loss began."""
         past = self.pair != pair and self.beside and self.beside.pair == pair
         return self.beside.seconds if past and self.beside else self.seconds
 
     def shown(self, main: Pair | None) -> Pair | None:
-        """Return the state and cause to show: the largest recent loss, or the current loss after 20
-        s. If the GPU loses no time now, show a recent loss only if it equals `main`."""
+        """Return the state and cause to show: the current loss if it has lasted 20 s, or else the
+        largest recent loss. If no time is lost now, show the recent loss only if it equals
+        `main`."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):
@@ -112,7 +113,7 @@ class Judged(NamedTuple):
 
 
 class SeenTick(NamedTuple):
-    """Data from a tick that several parts of the status use."""
+    """Data about a tick, shared by the functions that build the parts of the status."""
 
     snapshot: Snapshot
     source: StatusSource
@@ -132,7 +133,7 @@ def costs(pair: Pair) -> bool:
 def judged(
     source: StatusSource, history: History, snapshot: Snapshot, jobs: WatchedJobs
 ) -> list[Judged]:
-    """Return the verdict on every GPU, sorted by index."""
+    """Return the state of every GPU, sorted by index."""
     inventory = source.inventory
     on = {gpu.uuid: job for job in jobs.running for gpu in job.receipt.gpus}
     divided = {labels["uuid"] for labels in source.samples.labelled(mig.INSTANCE_INFO)}
@@ -189,14 +190,14 @@ def _judged(
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
-    """Return the first step to avoid a loss on this GPU, which all outputs show."""
+    """Return the advice that all outputs show for this loss (a state and cause) on this GPU."""
     if loss[0] is State.HUNG and gpu.job and gpu.job.hang:
         return hang_action(gpu.job.hang)
     return advice(gpu.verdict, loss) if gpu.verdict else ""
 
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
-    """Return the first step for a fault. For lost time, the step depends on the largest cause."""
+    """Return the first step for a fault. For lost time, it depends on the cause of the loss."""
     finding, state = fault.finding, fault.fault.state
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
     if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
@@ -210,8 +211,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
-    """Return time shares by state and cause over the last 15 minutes, or since the start of a newer
-    job, and the seconds with a known state. If these are 0, the shares cover the last 10 s."""
+    """Return a GPU's time shares by state and cause in the last 15 minutes (or since a newer job
+    started), and the seconds with a known state. If these are 0, the shares cover 10 s."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))
@@ -221,7 +222,7 @@ def window(
 
 
 def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
-    """Return the state and cause with the largest share of lost time, and that share."""
+    """Return the state and cause of the largest loss, and its share. Return None if it is small."""
     lost = [
         (share, pair)
         for pair, share in shares.items()
@@ -300,13 +301,13 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
 
 
 def reasons(gpu: Judged) -> tuple[str, ...]:
-    """Return the facts that support a GPU's verdict, as texts."""
+    """Return texts with the facts that support a GPU's verdict."""
     facts = _facts(gpu.verdict, gpu.pair) if gpu.verdict and gpu.pair else ()
     return tuple(filter(None, (*map(fact_text, facts), gpu.detail)))
 
 
 def slowed(gpu: Judged) -> tuple[str, ...]:
-    """Describe the time lost to reduced clocks if the current state is not `throttled`."""
+    """Return texts about time lost to low clocks, or none if the current state is `throttled`."""
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(
@@ -322,7 +323,7 @@ def _facts(verdict: Verdict, pair: Pair) -> Sequence[Fact]:
 
 
 def _text(gpu: Judged) -> str:
-    """Return a description of the state, for example `starved by disk` or `waiting for GPU 1`."""
+    """Return a text about a GPU's state, for example `starved by disk` or `waiting for GPU 1`."""
     if gpu.pair is None:
         return gpu.why
     late = gpu.waits_for if gpu.pair[1] is Cause.PEER else None

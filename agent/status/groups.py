@@ -1,4 +1,4 @@
-"""Groups of GPUs with the same verdict: their state, its share of time, and the reasons."""
+"""Groups of GPUs that show the same state, cause, and reason."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -16,8 +16,8 @@ Members = tuple[Pair | None, list[Judged]]
 
 
 def grouped(gpus: Sequence[Judged]) -> list[Members]:
-    """Group the GPUs by displayed state, cause, and reason. Sort the groups by severity, then by
-    size, both in descending order. If other GPUs wait for a GPU, its group shows its own loss."""
+    """Group the GPUs by the state, cause, and reason to show. The most severe group is first and,
+    among equally severe groups, the largest. A GPU that other GPUs wait for shows its own loss."""
     main, awaited = _main_loss(gpus), {gpu.waits_for for gpu in gpus}
     alike: dict[tuple[Pair | None, str], list[Judged]] = {}
     for gpu in gpus:
@@ -44,8 +44,8 @@ def _weight(group: Members) -> tuple[bool, bool, int, int, int]:
 
 
 def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level | None:
-    """Return the level of a group. Like the alert, the level for communication is `warning` only if
-    a link is at its limit (`full`)."""
+    """Return the level of a group that shows state and cause `pair`. For communication, the level
+    is `warning` only if a link is at its limit (`full`), as in the alerting rule."""
     if pair is None:
         first = gpus[0]
         return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
@@ -82,7 +82,7 @@ def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGrou
 
 
 def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, int | None]:
-    """Return the mean share of time in the state, and the averaging window in seconds."""
+    """Return the mean time share of a state and cause, and the window of the share in seconds."""
     windowed = pair[0] is State.STARVED or any(gpu.pair != pair for gpu in gpus)
     verdicts = [gpu.verdict for gpu in gpus if gpu.verdict]
     shares = (
@@ -95,8 +95,8 @@ def _share_of_group(pair: Pair, gpus: Sequence[Judged]) -> tuple[float | None, i
 
 
 def group_text(pair: Pair | None, gpus: Sequence[Judged]) -> str:
-    """Return a description of the group's state, for example `starved by disk, 24 % of the last 15
-    min, busy now` or `hung for 2 min, waiting for rank 1 (...)`."""
+    """Return a text about a group's state, for example `starved by disk, 24 % of the last 15 min,
+    busy now` or `hung for 2 min, waiting for rank 1 (...)`."""
     if pair is None:
         stood = _for(gpus) * (not gpus[0].sound)
         return f"{gpus[0].why}{stood}"
@@ -128,7 +128,7 @@ def _share(gpu: Judged, pair: Pair | None) -> float | None:
 
 
 def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """Return the state and cause as text, for example `starved by disk` or `waiting for GPU 1`."""
+    """Return a text about a state and cause, such as `starved by disk` or `waiting for GPU 1`."""
     late = {gpu.waits_for for gpu in gpus} if pair[1] is Cause.PEER else {None}
     apart = pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus)
     if len(late) == 1 and None not in late:
@@ -138,8 +138,8 @@ def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
 
 
 def _now(pair: Pair, gpus: Sequence[Judged]) -> str:
-    """Return the current state of GPUs that have lost time recently, for example `, busy now`, `, 3
-    of 8 now`, or, if at least half of the loss continues in the last 10 s, `, ongoing`."""
+    """Return a text about the current state of GPUs that lost time recently: `, 3 of 8 now`, or `,
+    busy now`, or `, ongoing` if the loss was at least half as large in the last 10 s."""
     same = sum(gpu.pair == pair for gpu in gpus)
     if same:
         return f", {same} of {len(gpus)} now"

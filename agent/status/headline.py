@@ -1,4 +1,4 @@
-"""Summary of the machine in a few clauses, about its faults and about the work of its GPUs."""
+"""The headline: a few clauses about the machine's faults and the states of its GPUs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -37,7 +37,7 @@ OF_CLOCKS = frozenset({"clocks_held_down"})
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
-    """Return clauses about faults and about the work of the GPUs, most serious first."""
+    """Return clauses about faults and about the states of the GPUs, most serious first."""
     if facts.snapshot.tick <= 0:
         return (HeadlineClause(level=None, text="The first readings are under way"),)
     work = [*_work(facts)]
@@ -86,7 +86,7 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
 def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
-    """Return a clause that is shown in place of all findings of the given kinds."""
+    """Return a clause that replaces all findings of the given kinds in the headline."""
     fault = by_kind()[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     return HeadlineClause(
@@ -101,8 +101,8 @@ def _clause(
 
 
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
-    """Return a clause about a driver that does not respond. The level is only `warning` while a
-    late read may still succeed."""
+    """Return a clause about a driver that does not respond. For the first 30 s, in which a late
+    read may still succeed, the level is only `warning`."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
     known = any(f.kind in OF_DRIVER and f.level is Level.CRITICAL for f in facts.findings)
@@ -152,8 +152,8 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
 
 
 def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
-    """Return a clause about the work of all GPUs. Its first step is that of the most serious group
-    that has one."""
+    """Return a clause about the states of all groups of GPUs. Its first step is that of the most
+    serious group with a first step."""
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
@@ -189,16 +189,16 @@ ONLY = "the GPU"
 
 
 def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
-    """Return the GPUs by index, for example `GPUs 1-3 and 5`. If all GPUs are included, return
-    their number, for example `8 GPUs`."""
+    """Return a string such as `GPUs 1-3 and 5`. If `gpus` contains all GPUs, return their number,
+    for example `8 GPUs`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
     return gpus_named(gpu.number for gpu in gpus)
 
 
 def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus | None:
-    """Return the alert for the finding about the state. If there is no finding, return an inactive
-    alert whose text contains the time shares at which the alert fires."""
+    """Return the alert of a finding about this state of the GPUs. If there is no finding, return an
+    inactive alert whose text contains the time shares at which it fires."""
     if state not in ALERTS:
         return None
     name, severity = ALERTS[state]
@@ -216,7 +216,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
 
 
 def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Return, for each state, the limits of its alert: each is a share of time in a window."""
+    """Return, for each state, the time shares above which its alert fires, each with its window."""
     return {
         State.STARVED: (
             (limits.starved_share, limits.starved_window),

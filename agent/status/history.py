@@ -1,5 +1,5 @@
-"""History of the last 15 minutes in a limited amount of memory. A slot holds the values of a second
-of the agent's clock."""
+"""History of the last 15 minutes, in ring buffers of fixed size. A ring buffer has a slot for each
+second of the agent's clock."""
 
 from array import array
 from base64 import b64encode
@@ -20,14 +20,15 @@ SPAN = 900
 """Number of slots, one per second."""
 
 STANDS = int(LONGEST)
-"""If up to this many seconds had no tick, the next tick fills them. Longer gaps remain empty."""
+"""If there was no tick for up to this many seconds, the values of the next tick are also stored for
+these seconds. Longer gaps remain empty."""
 
 MOST_GPUS = 128
-"""Maximum number of GPUs with a history. Histories without values are dropped."""
+"""Maximum number of GPUs for which a history is kept."""
 
 
 class HistorySeries(NamedTuple):
-    """A series of values, stored as integers: `value / scale`. The largest integer marks a gap."""
+    """Values stored as the integers `value / scale`. The largest integer (`gap`) marks a gap."""
 
     name: str
     unit: str
@@ -38,7 +39,7 @@ class HistorySeries(NamedTuple):
     seconds: float = 0.0  # averaging window of the value
 
     def code(self, value: float | None) -> int:
-        """Return a value as an integer. A value outside the range becomes the nearest limit."""
+        """Return the integer for a value. A value outside the range becomes the nearest limit."""
         if value is None:
             return self.gap
         code = int(value / self.scale + 0.5)
@@ -60,12 +61,12 @@ SERIES = (
     HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
 SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
-"""Share of a state and cause. All shares are 0 while the state is unknown."""
+"""Time share of a state and cause. All shares are 0 while the state is unknown."""
 
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
-"""Code of each state and cause. Code 0 is a gap."""
+"""Integer code of each state and cause. Code 0 marks a gap."""
 LOST = len(PAIRS) + 1
-"""Code of the state of a GPU that no longer responds."""
+"""Code that marks a GPU that no longer responds."""
 
 
 @dataclass(slots=True)
@@ -86,7 +87,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write the same values to all `slots`. A late tick also fills missed seconds."""
+        """Write the values of a tick to all `slots`, of which a late tick has several."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -98,8 +99,8 @@ class ValueHistory:
                 ring[slot] = code
 
     def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
-        """Return the mean share of each state and cause in the last `seconds` seconds up to
-        `newest`, and the number of seconds for which the state is known."""
+        """Return the mean time share of each state and cause in the `seconds` seconds up to
+        `newest`, and the number of these seconds for which the state is known."""
         last = min(SPAN, seconds)
         states = _ordered(self.states, newest, last).tobytes()  # counted faster than an array
         known = len(states) - states.count(0) - states.count(LOST)
@@ -107,9 +108,9 @@ class ValueHistory:
         return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
-        """Return the seconds since the share of a state and cause was last below `least`. If
-        `within` is set, return the number of seconds since the share first reached `least` in the
-        last `within` seconds."""
+        """Return the seconds since the time share of a state and cause was last below `least`. If
+        `within` is set, search only the last `within` seconds, and return the seconds since the
+        share first reached `least`."""
         ring = self.shares.get(pair)
         if ring is None:
             return 0
@@ -119,13 +120,13 @@ class ValueHistory:
         return high[::-1].index(False) if False in high else SPAN
 
     def unjudged(self, newest: float) -> int:
-        """Return the number of seconds up to `newest` since the GPU last had a state."""
+        """Return the number of seconds from the last second with a known state to `newest`."""
         states = _ordered(self.states, int(newest)).tobytes()
         return SPAN - len(states.rstrip(b"\0"))
 
 
 def _ordered(ring: "array[int]", newest: int, last: int = SPAN) -> "array[int]":
-    """Return the last `last` integers up to the second `newest`, oldest first."""
+    """Return the `last` integers of a ring buffer that end with second `newest`, oldest first."""
     end = newest % SPAN + 1
     return ring[end - last : end] if last <= end else ring[end - last :] + ring[:end]
 
@@ -135,7 +136,7 @@ GAPS = tuple(series.gap for series in SERIES)
 
 @dataclass(slots=True)
 class History:
-    """History of all GPUs, recorded on every tick, even while no page is open."""
+    """The histories of all GPUs. They are recorded on every tick, even while no page is open."""
 
     inventory: Callable[[], GpuInventory]
     samples: SampleStore
@@ -155,7 +156,7 @@ class History:
             self._forget(second)
 
     def _slots(self, second: int) -> list[int]:
-        """Return the slots that this tick writes. After a long gap, clear the slots in the gap."""
+        """Return the slots in which to store the tick of this second. Clear slots in a long gap."""
         newest = self.newest or 0
         if second - newest <= STANDS:  # repeats a second if the clock has stopped
             return [at % SPAN for at in range(min(newest + 1, second), second + 1)]
@@ -188,14 +189,14 @@ class History:
             kept.seen = second
 
     def _forget(self, second: int) -> None:
-        """Drop histories without values in the last 15 min, and shares that were always 0."""
+        """Drop histories without values, and shares that were 0 for the whole 15 minutes."""
         gone = second - SPAN
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
-        """Return the slots after second `since`, or all if some of those have been overwritten."""
+        """Return the values after second `since`, or all values if some have been overwritten."""
         newest = self.oldest - 1 if self.newest is None else self.newest
         whole = since is None or not newest - SPAN <= since <= newest
         first = self.oldest if whole or since is None else since + 1
@@ -226,5 +227,5 @@ class History:
 
 
 def _text(ring: "array[int]", newest: int, slots: int) -> str:
-    """Return the latest integers in little-endian order, encoded as Base64."""
+    """Return the latest `slots` integers in little-endian byte order, encoded as Base64."""
     return b64encode(_ordered(ring, newest, slots).tobytes()).decode()

@@ -1,4 +1,4 @@
-"""Job descriptions: progress, lost time, and receipts of ended jobs."""
+"""Texts about jobs: their progress, their lost time, and receipts of ended jobs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -22,21 +22,21 @@ NO_USER = "No names and users of jobs: the agent shows them with `info = true` b
 
 KWH = 3.6e6
 LEAST, WORTH = 0.01, 0.05
-"""Minimum time share at which a state is mentioned, and minimum saving (share) to mention."""
+"""Minimum time share of a state, and of a saving, to be mentioned in texts."""
 MOST = 0.9
-"""Savings above this share of a job's time are not mentioned, because little work was done."""
+"""Savings above this share of a job's time are not mentioned, because the job did little work."""
 
 
 def title(receipt: Receipt) -> str:
-    """Return the name of the job, or a name based on its first process or its ID if the name is
-    hidden."""
+    """Return the name of the job. If it is hidden, return `job of pid` and the PID of the job's
+    first process, or `job` and the job ID."""
     start, _, pid = receipt.id.rpartition("-")  # format start-PID if no scheduler named it
     numbers = start.isdecimal() and pid.isdecimal()
     return receipt.name or (f"job of pid {pid}" if numbers else f"job {receipt.id}")
 
 
 def sentence(job: Job) -> str:
-    """Return a description of a job's progress, starting with problems."""
+    """Return a text about a job's progress. Problems are mentioned first."""
     parts = []
     if job.lost:
         verb = "are" if len(job.lost) > 1 else "is"
@@ -56,7 +56,7 @@ def sentence(job: Job) -> str:
 
 
 def _serves(receipt: Receipt) -> bool:
-    """Return whether the job has waited for requests."""
+    """Return whether the job is a server that has waited for requests."""
     return (State.IDLE, Cause.REQUESTS) in receipt.seconds
 
 
@@ -79,7 +79,7 @@ def culprit_name(one: Culprit) -> str:
 
 
 def hang_action(hang: Hang) -> str:
-    """Return the advice for a hang. It names the process that the job waits for, if known."""
+    """Return the first step for a hang, with the PID that the job waits for, if known."""
     first = next(iter(hang.culprits), None)
     return hang_advice(f"{first.pid}") if first else hang_advice()
 
@@ -103,8 +103,8 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def hours_text(receipt: Receipt) -> str:
-    """Return the GPU-hours, the lost GPU-hours, and the shares of the other states, largest first.
-    The denominator of the shares is the observed time plus the time of lost GPUs."""
+    """Return a text with the GPU-hours, the lost GPU-hours, and the shares of the other states,
+    largest first. They are shares of the observed time plus the time of lost GPUs."""
     lost, missing = receipt.lost, receipt.missing
     words: tuple[list[str], list[str]] = [], []
     observed = receipt.gpu_seconds / max(receipt.gpu_seconds + missing, 1.0)
@@ -122,8 +122,8 @@ def hours_text(receipt: Receipt) -> str:
 
 
 def cost_text(receipt: Receipt) -> str:
-    """Return the cost of the job's GPU-hours, the cost of the lost GPU-hours, and, for a running
-    job, the cost per hour. Return an empty string if no price is configured."""
+    """Return a text with the costs of the job's GPU-hours and of its lost GPU-hours, and, for a
+    running job, the cost per hour. Return an empty string if no price is configured."""
     if receipt.cost is None or not receipt.gpu_seconds:
         return ""
     each = receipt.cost / (receipt.gpu_seconds + receipt.unobserved)
@@ -135,8 +135,8 @@ def cost_text(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return a string about the time saved by removing the costliest known cause, or about the hang
-    if the job is `hung`. It is empty if the saving is below 5 % or above 90 % of the job's time."""
+    """Return a text about the time that a job would save without its costliest known cause, or
+    about its hang. It is empty if the saving is below 5 % or above 90 % of the job's time."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)
@@ -176,8 +176,7 @@ def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
 
 
 def receipt_level(receipt: Receipt) -> Level | None:
-    """Return the level of a job's lost time: the highest level whose states account for more than a
-    quarter of the GPU time."""
+    """Return the highest level whose states took over a quarter of a job's time, or else `good`."""
     lost: dict[Severity, float] = {}
     for pair, part in receipt.seconds.items():
         if (known := severity(pair)) is not None:
@@ -201,8 +200,8 @@ def running_job(
     *,
     silent: bool,
 ) -> RunningJob:
-    """Return the status of a running job. `findings` are the findings of its GPUs, and `levels` the
-    levels of their groups. If `silent` is true, the state of the job is unknown."""
+    """Return the status of a running job. `findings` are about its GPUs, and `levels` are those of
+    their groups. If the driver does not respond (`silent`), the level of the job is unknown."""
     receipt, whole = job.receipt, job.receipt.gpu_seconds
     doubtful = [one for one in findings if one.in_doubt and grave([one])]
     worst = bool(job.hang or job.lost or grave(findings))

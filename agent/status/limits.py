@@ -1,4 +1,4 @@
-"""Table rows with the limits of the data paths, and texts about negotiated link rates."""
+"""Texts about the limits of data paths, as rows of a table, and about negotiated link rates."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +15,8 @@ from agent.status.words import rate
 
 
 def limit_rows(paths: Iterable[PathStatus]) -> list[tuple[str, ...]]:
-    """Return rows with path, devices, direction, limit, origin, and source of the limit. Devices
-    and directions with the same limit share a row."""
+    """Return table rows with the columns path, devices, direction, limit, and the origin and source
+    of the limit. Devices and directions with the same limit share a row."""
     ways: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
     for one in paths:
         if one.limit_bytes_per_second is not None:
@@ -42,9 +42,9 @@ def link_rates(
     *,
     ailing: Ailing,
 ) -> dict[str, str]:
-    """Return the negotiated rates of ports and PCIe links by kind of path, for example `8 x 400
-    Gb/s, each at full rate`. The full rate of a port is in the spec sheet. The full rate of a PCIe
-    link is the limit of the GPU and slot. If it is unknown, the text says `negotiated`."""
+    """Return texts about negotiated rates of ports and PCIe links, for example `8 x 400 Gb/s, each
+    at full rate`, by kind of path. The full rate of a port is in the spec sheet. The full rate of a
+    PCIe link is the limit of the GPU and slot. If it is unknown, the text contains `negotiated`."""
     found: defaultdict[str, Counter[str]] = defaultdict(Counter)
     most: defaultdict[str, dict[str, str]] = defaultdict(dict)
     keys = (way.key for way in ways)

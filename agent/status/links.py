@@ -17,7 +17,7 @@ from agent.status.findings import Ailing
 from agent.status.model import LinkLoad, LinkStatus, NvlinkGraph, PathStatus
 
 KINDS = {"nvswitch": "switch", "cube-mesh": "mesh", "fully-connected": "full"}
-"""The kind of NVLink graph in the status, by its name in the spec sheets."""
+"""Maps the kinds of NVLink graphs in the spec sheets to the kinds in the status."""
 
 TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "fully connected"}
 
@@ -28,9 +28,8 @@ MID = 0.4
 
 @dataclass(slots=True)
 class FarEnds:
-    """Remote ends of all links: GPU indexes, or None for NVSwitches. Each reading creates a new
-    dict. An entry is kept after its link goes down, because a link that is down does not report its
-    remote end."""
+    """Remote ends of all NVLinks: GPU indices, or None for NVSwitches. The remote end of a link is
+    remembered after the link goes down, because the link then no longer reports it."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
     _derived: Derived = field(default_factory=Derived)
@@ -55,8 +54,8 @@ class FarEnds:
             self._join(samples)
 
     def _join(self, samples: SampleStore) -> None:
-        """Add links that have been down since the agent started. If only two GPUs have such links,
-        and there are no NVSwitches, the links connect these two GPUs."""
+        """Add the remote ends of links that have been down since the agent started. They are known
+        only if exactly two GPUs, with the same number of such links, are connected by them."""
         unknown: defaultdict[int, list[Labels]] = defaultdict(list)
         for labels, up in samples.all(nvlink.LINK_UP).items():
             if not up and labels not in self.ends:
@@ -130,8 +129,8 @@ def nvlink_graph(
 
 
 def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) -> str:
-    """Return a string with the number of links that are up and the total number. Links of lost
-    GPUs are included."""
+    """Return a title of the graph with the number of links that are up and the total number. The
+    total includes links of lost GPUs."""
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
     if spec and kind == "switch":
         all_of = max(all_of, spec.gpus * (spec.nvlink_links or 0))
@@ -140,7 +139,7 @@ def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) ->
 
 
 def _ratios(bandwidth: PathAccounts, now: float) -> dict[Labels, float]:
-    """Return the utilization of each link that has its own counters, in the busier direction."""
+    """Return the utilization of each link with its own counters, for the busier direction."""
     found: dict[Labels, float] = {}
     for key, path in bandwidth.paths.items():
         if key.path == "nvlink" and key.is_link and path.ratio is not None and path.until >= now:
@@ -167,7 +166,7 @@ def _spokes(
     errs: Set[tuple[int, int]],
     ailing: Ailing,
 ) -> Iterator[LinkStatus]:
-    """Yield one edge per GPU, which represents all links between the GPU and the NVSwitches."""
+    """Yield one edge per GPU. The edge represents all links between the GPU and the NVSwitches."""
     for number, group in groupby(links, key=lambda link: link.gpu):
         its = [*group]
         down = [link.number for link in its if link.up is False]
@@ -202,9 +201,9 @@ def _note(gpu: int, links: Sequence[int], peer: int | None = None, verb: str = "
 def _meshes(
     links: Iterable[Link], totals: Mapping[int, float], full: float, errs: Set[tuple[int, int]]
 ) -> Iterator[LinkStatus]:
-    """Yield the links between pairs of GPUs. Both ends report each link, so the links are counted
-    at the end that reports more of them, and the higher utilization is used. If links have no
-    counters of their own, an edge has the utilization of the less busy GPU."""
+    """Yield one edge for each link between two GPUs. Both GPUs report the link, so the links are
+    counted on the GPU that reports more of them, and the higher utilization is used. If links have
+    no counters of their own, the utilization of an edge is that of the less busy GPU."""
     pairs: defaultdict[tuple[int, int], defaultdict[int, list[Link]]] = defaultdict(
         lambda: defaultdict(list)
     )

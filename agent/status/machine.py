@@ -1,4 +1,4 @@
-"""Identity of the machine, and load of the host."""
+"""The parts of the status about the machine, its host's load, and the agent's sources."""
 
 from msgspec.structs import replace
 
@@ -72,7 +72,7 @@ def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
 
 
 def host_status(samples: SampleStore) -> HostStatus:
-    """Return the CPU utilization of the host, and the shares of time in which tasks waited."""
+    """Return the host's CPU utilization, and the time shares in which tasks waited, by resource."""
     busy = samples.value(host.BUSY)
     stalled = {
         name: samples.rate(host.PRESSURE, name, "some", seconds=SETTLED) for name in host.STALLS

@@ -1,7 +1,7 @@
 """The status of a machine at a tick, as returned by `/api/v1/status`. Lists are in descending order
-of severity. Texts are only for people, and must not be compared or searched. Commands in a text are
-in backticks. Field names include the unit. Null means unknown or not applicable; a reason or text
-next to the field explains it.
+of severity. Texts are for people only: clients must not compare or search them. Commands in a text
+are in backticks. Field names include the unit. Null means unknown or not applicable; a reason or
+text next to the field explains it.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from agent.model import Cause, Reason, State
 
 
 class Level(StrEnum):
-    """Severity of a clause, group, or finding, in descending order. The level alone determines its
-    colour. A null level means that nothing is known."""
+    """Severity, in descending order. It alone determines the colour in which something is shown. A
+    null level means that the severity is unknown."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -25,8 +25,8 @@ class Level(StrEnum):
 
 
 class Part(Struct, frozen=True, gc=False):
-    """A part of the status. Parts contain no reference cycles, so the garbage collector can skip
-    the hundreds of parts that are built on every tick."""
+    """Base class for parts of the status. They contain no reference cycles, so the garbage
+    collector can skip the hundreds of parts that are built on every tick."""
 
 
 class AlertStatus(Part, frozen=True, kw_only=True):
@@ -39,9 +39,9 @@ class AlertStatus(Part, frozen=True, kw_only=True):
 
 
 class HeadlineClause(Part, frozen=True, kw_only=True):
-    """A clause of the machine's summary. It describes a fault, or the work of a group of GPUs.
+    """A clause of the headline. It describes a fault, or the states of the GPUs.
 
-    `findings` contains the IDs of the findings in the clause. Lists of findings omit them.
+    `findings` contains the IDs of the findings that it replaces in lists of findings.
     """
 
     level: Level | None
@@ -56,10 +56,10 @@ class HeadlineClause(Part, frozen=True, kw_only=True):
 
 
 class GpuGroup(Part, frozen=True, kw_only=True):
-    """GPUs with the same verdict. If `state` is null, `reason` is a code that explains this.
+    """GPUs that show the same state and cause. If `state` is null, `reason` explains this.
 
-    `share` is the share of the last `window_seconds` spent in this state for this cause. `since` is
-    the time at which the first of the GPUs entered the state.
+    `share` is the share of the last `window_seconds` that the GPUs spent in this state for this
+    cause. `since` is the time at which the first of the GPUs entered the state.
     """
 
     name: str  # `GPUs 0-2 and 4`, `8 GPUs`
@@ -79,8 +79,8 @@ class GpuGroup(Part, frozen=True, kw_only=True):
 
 
 class FindingStatus(Part, frozen=True, kw_only=True):
-    """A fault or a loss of GPU time. `hidden_by` is the ID of the finding that causes it. A hidden
-    finding is shown below its cause, without a first step."""
+    """A fault or a loss of GPU time. `hidden_by` is the ID of the finding about its cause. A
+    finding with `hidden_by` is shown below that finding, without a first step."""
 
     id: str
     kind: str
@@ -100,7 +100,7 @@ class FindingStatus(Part, frozen=True, kw_only=True):
 
 
 class GpuFigures(Part, frozen=True, kw_only=True):
-    """Current figures of a GPU, and limits. Power and tensor throughput are means over 10 s."""
+    """Figures of a GPU now, and their limits. Power and tensor throughput are 10 s means."""
 
     activity_ratio: float | None = None
     sm_active_ratio: float | None = None
@@ -139,8 +139,8 @@ class InstanceStatus(Part, frozen=True, kw_only=True):
 
 
 class GpuStatus(Part, frozen=True, kw_only=True):
-    """A GPU and its verdict, with details that its group omits. `shares` contains the time shares
-    of the last 10 s by `state/cause`. `findings` contains the IDs of its findings.
+    """The status of a GPU. `shares` contains the time shares of the last 10 s by `state/cause`.
+    `findings` contains the IDs of the findings about the GPU.
     """
 
     gpu: int
@@ -171,8 +171,8 @@ class GpuStatus(Part, frozen=True, kw_only=True):
 
 
 class PathStatus(Part, frozen=True, kw_only=True):
-    """One direction of a data path. `level` is `warning` at or above the threshold, and otherwise
-    null. For a disk without a limit, it depends on the share of time with requests in flight."""
+    """One direction of a data path. `level` is `warning` if the traffic reaches the threshold, and
+    otherwise null. For a disk without a limit, it depends on the time with requests in flight."""
 
     path: str  # nvlink, pcie, hbm, disk, network, infiniband
     device: str
@@ -191,8 +191,8 @@ class PathStatus(Part, frozen=True, kw_only=True):
 
 
 class PathRow(Part, frozen=True, kw_only=True):
-    """A row for devices of the same kind with similar traffic. `inward` and `outward` are the mean
-    rates of these devices, for example `39 of 55 GB/s`."""
+    """A table row that summarizes devices of the same kind with similar traffic. `inward` and
+    `outward` are the mean rates of these devices, for example `39 of 55 GB/s`."""
 
     path: str
     name: str  # `gpu0-7`
@@ -207,7 +207,7 @@ class PathRow(Part, frozen=True, kw_only=True):
 
 
 class PathKind(Part, frozen=True, kw_only=True):
-    """Summary of a kind of path, shown above its rows."""
+    """Summary of all paths of a kind, such as NVLink. It is shown above their rows."""
 
     path: str
     title: str  # `NVLink`
@@ -223,7 +223,7 @@ class PathKind(Part, frozen=True, kw_only=True):
 
 
 class LinkLoad(StrEnum):
-    """Load of an NVLink. It determines the colour of the link in the graph."""
+    """Load of an NVLink or of several, which determines the colour of the edge in the graph."""
 
     NONE = "none"
     LOW = "low"
@@ -253,7 +253,7 @@ class LinkStatus(Part, frozen=True, kw_only=True):
 
 class NvlinkGraph(Part, frozen=True, kw_only=True):
     """The NVLink graph. Its `kind` is switch, mesh, full, direct, or none. `expected` contains the
-    pairs of linked GPUs in the spec sheet, each with its number of links."""
+    pairs of linked GPUs in the spec sheet, as two indices and the number of links."""
 
     kind: str
     expected: tuple[tuple[int, int, int], ...] = ()
@@ -261,7 +261,7 @@ class NvlinkGraph(Part, frozen=True, kw_only=True):
 
 
 class PairShare(Part, frozen=True, kw_only=True):
-    """A state and its cause, with the share of time spent in that state for that cause."""
+    """The share of a job's GPU time that was spent in a state for a cause."""
 
     state: State
     cause: Cause
@@ -270,7 +270,7 @@ class PairShare(Part, frozen=True, kw_only=True):
 
 
 class RunningJob(Part, frozen=True, kw_only=True):
-    """A running job: its progress and the time lost so far."""
+    """A running job, with its progress and the GPU time that it has lost so far."""
 
     id: str
     ids: tuple[str, ...]  # all names that links may use for the job
@@ -296,7 +296,7 @@ class RunningJob(Part, frozen=True, kw_only=True):
 
 
 class EndedJob(Part, frozen=True, kw_only=True):
-    """An ended job, with its receipt as text."""
+    """An ended job. `text` is its receipt."""
 
     id: str
     ids: tuple[str, ...]
@@ -310,7 +310,7 @@ class EndedJob(Part, frozen=True, kw_only=True):
 
 
 class AbsenceStatus(Part, frozen=True, kw_only=True):
-    """Absent values of a metric with the same reason. `text` names the devices and the reason."""
+    """Values of a metric that are absent for the same reason. `text` names the devices."""
 
     metric: str
     meaning: str
@@ -320,7 +320,7 @@ class AbsenceStatus(Part, frozen=True, kw_only=True):
 
 class EventStatus(Part, frozen=True, kw_only=True):
     """An event of the last 24 hours: a fault, a loss of GPU time for at least a minute, or a job.
-    `since` is null if the event began before the agent started, and `until` if it has not ended."""
+    If it began before the agent started, `since` is null. If it has not ended, `until` is null."""
 
     since: datetime | None
     until: datetime | None
@@ -357,14 +357,14 @@ class HostStatus(Part, frozen=True, kw_only=True):
 
 
 class SourceStatus(Part, frozen=True, kw_only=True):
-    """A source of values: `up`, `down`, or `off` if it is disabled by the configuration."""
+    """A source of metrics. Its state is `up`, `down`, or `off` (disabled by the configuration)."""
 
     source: str
     state: str
 
 
 class Status(Part, frozen=True, kw_only=True):
-    """The status at a tick. `sound` is a sentence shown if there are no findings, or else null."""
+    """The status at a tick. `sound` is a sentence if there are no findings, and else null."""
 
     at: datetime
     tick: int

@@ -20,7 +20,7 @@ from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate
 
 INWARD = ("receive", "read", "total")
-"""Directions in the left column: transfers to the GPU or host (such as disk reads) and totals."""
+"""Directions in the left column of the table: transfers to the GPU or host, and totals."""
 
 TITLES = {
     "nvlink": "NVLink",
@@ -30,7 +30,7 @@ TITLES = {
     "network": "Network",
     "infiniband": "InfiniBand",
 }
-"""Titles of the kinds of paths, in the order of display."""
+"""Titles of the kinds of paths, in the order in which they are shown."""
 
 DIRECTIONS = ("transmit", "receive", "read", "write", "total")
 ORIGINS = {"spec": "spec sheet", "hardware": "hardware now"}
@@ -43,10 +43,10 @@ PORTS = {
     "infiniband": (infiniband.PORT_UP, infiniband.RATE),
 }
 MOVES = 5e6
-"""Minimum traffic of a path without a limit, in bytes per second, that counts as used."""
+"""A path without a limit counts as used from this many bytes per second."""
 
 MANY = 16
-"""A kind of path with more devices is collapsed on the page, to keep the page short."""
+"""If a kind of path has more devices, the page collapses its rows to keep the page short."""
 
 QUIET = 0.01
 DIGITS = 4
@@ -59,7 +59,7 @@ AT_REST = "at rest (below 1 % of the limit, or 5 MB/s where none is known)"
 
 
 class Way(NamedTuple):
-    """A direction of a data path, with its limit or, if it is unknown, its traffic counter."""
+    """A direction of a data path. If `limit` is unknown, `metric` is its traffic counter."""
 
     key: PathKey
     limit: Limit | None
@@ -69,8 +69,8 @@ class Way(NamedTuple):
 
 
 def ways_of(bandwidth: PathAccounts, samples: SampleStore, derived: Derived) -> list[Way]:
-    """Return the paths of this machine in display order. They change only with the limits, the
-    configuration, and the devices."""
+    """Return the paths of this machine in the order in which they are shown. The list is updated
+    only if the limits, the configuration, or the devices have changed."""
     devices = [shape for traffic in COUNTERS for shape, _ in samples.latest(traffic.metric)]
     made_of = bandwidth.limits, bandwidth.configuration.current, devices
     return derived.of(ways_of, made_of, lambda: _sorted_ways(bandwidth, samples))
@@ -92,7 +92,7 @@ def _sorted_ways(bandwidth: PathAccounts, samples: SampleStore) -> list[Way]:
 
 
 def _place(way: Way) -> tuple[object, ...]:
-    """Return the sort key of a path: its kind, device (in natural order), UUID, and direction."""
+    """Return a key that sorts paths by kind, device (in natural order), UUID, and direction."""
     key, order = way.key, [*TITLES]
     place = order.index(key.path) if key.path in order else len(order)
     return place, natural(key.device), key.uuid, key.direction
@@ -142,7 +142,7 @@ def _text(path: str, moved: float | None, up: bool | None) -> str:
 
 
 def speed(moved: float, path: str) -> str:
-    """Return a speed, for example `3.2 GB/s` or `21 MB/s`. For networks, use bits (`372 Gb/s`)."""
+    """Return a speed as text, such as `3.2 GB/s` or, for network ports, `372 Gb/s`."""
     value, unit = (8 * moved, "b/s") if path in PORTS else (moved, "B/s")
     if value == 0:
         return "0"
@@ -152,8 +152,8 @@ def speed(moved: float, path: str) -> str:
 
 
 def works(key: PathKey, samples: SampleStore) -> bool | None:
-    """Return whether a port has a link, or whether the controller of a disk works. Return None if
-    this is unknown, or if the path is neither a port nor a disk."""
+    """Return whether a port has a link or a disk's controller is not dead. Return None if this is
+    unknown, or if the path is neither a port nor a disk."""
     if key.path not in PORTS:
         dead = samples.value(disk.FAULT, key.device, "controller") if key.path == "disk" else None
         return None if dead is None else not dead
@@ -189,7 +189,7 @@ def _limited(way: Way, bandwidth: PathAccounts, now: float) -> Moved:
 
 
 Device = tuple[PathStatus, ...]
-"""All directions of a device, inward first."""
+"""The status of each direction of a device, inward first."""
 
 
 def path_rows(
@@ -241,8 +241,8 @@ def _moves(way: PathStatus) -> bool:
 
 
 def _fullest(ways: Device) -> tuple[object, ...]:
-    """Return the sort key of a device: whether it is at its limit, the utilization of the busier
-    direction (in tenths of the threshold), the traffic (in powers of 4), and the name."""
+    """Return a key that sorts devices: those at their limit first, then by utilization of the
+    busier direction (in tenths of the threshold), by traffic (in powers of 4), and by name."""
     nearest = max([(way.ratio or 0.0) / (way.threshold_ratio or 1.0) for way in ways])
     moved = max([way.bytes_per_second or 0.0 for way in ways])
     power = round(log(moved, 4)) if moved else 0
@@ -302,7 +302,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def path_kinds(
     paths: Sequence[PathStatus], rates: Mapping[str, str], ailing: Ailing
 ) -> tuple[PathKind, ...]:
-    """Return a summary of each kind of path."""
+    """Return one summary per kind of path."""
     found = []
     for path, group in groupby(paths, key=lambda one: one.path):
         ways = [*group]
@@ -335,8 +335,8 @@ def path_kinds(
 
 
 def _limits(path: str, ways: Sequence[PathStatus]) -> str:
-    """Return the limits as text, the most frequent limit first, for example `limit 150 GB/s (spec
-    sheet), 125 GB/s on gpu0 (hardware now)`."""
+    """Return a text about the limits of a kind of path, most frequent first, for example `limit 150
+    GB/s (spec sheet), 125 GB/s on gpu0 (hardware now)`."""
     each: dict[str, list[LimitOf]] = {}
     for way in ways:
         of_way = way.limit_bytes_per_second, way.origin, way.device

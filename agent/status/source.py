@@ -1,4 +1,4 @@
-"""Parts of the agent from which the status is built."""
+"""The data from which the status is built."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from agent.specs.sheets import SystemSpec
 
 @dataclass(frozen=True, slots=True)
 class StatusSource:
-    """The latest accounts, data paths, jobs, and faults. Use it only in the event loop."""
+    """The latest accounts, data paths, jobs, and faults. Only the event loop may use them."""
 
     diagnosis: Diagnosis
     samples: SampleStore  # recent samples
@@ -37,7 +37,7 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return the number of seconds for which the driver has not responded, or 0 if it responds.
-    Time in which the agent itself waited for a CPU is excluded."""
+    """Return the seconds for which the driver has not responded, or 0 if it responds. Time for
+    which the agent itself waited for a CPU is excluded."""
     turn = snapshot.turns.get("nvml", 0.0)
     return turn if turn > 3.0 else 0.0  # s; shorter turns are not silence

@@ -1,7 +1,7 @@
-"""Texts for facts and findings, shared by the page, the terminal, and JSON.
+"""Texts about facts and findings, for the page, the terminal, and JSON.
 
-Each kind of fact or finding has a sentence template with several parts. A part is omitted if a
-figure or name in it is unknown.
+Each kind of fact or finding has a sentence template, which consists of parts. A part is omitted if
+a figure or name in it is unknown.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
 SCALES = {"bytes_per_second": 1e-9, "hertz": 1e-6}
-"""Factors from base units to displayed units: GB/s and MHz."""
+"""Factors that convert figures from base units to the units shown: GB/s and MHz."""
 
 LEVEL = {
     Severity.CRITICAL: Level.CRITICAL,
@@ -28,22 +28,21 @@ LEVEL = {
     Severity.INFO: Level.INFO,
     None: Level.GOOD,
 }
-"""Level for each severity. The severity None is a healthy state."""
+"""The level for each severity. Healthy states have the severity None."""
 
 GRAVEST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO, None, Level.GOOD)
 UNANSWERED = "not known: the driver does not respond"
 
 Parts = Sequence[str]
-"""Template parts. `{name}` is a figure, `{name_limit}` is its limit, `{0}` is the first name,
-`{names}` is all names, and `{gpu}` and `{device}` are the subject. `{n:link|links}` is a number and
-its noun, and `{n:~link|links}` is only the noun. `{x:rate}` is in GB/s, and `{x:bits}` is in Gb/s.
-Facts and alerts also use `percent` for a ratio, and `speed` for bytes per second."""
+"""Template parts. `{name}` is the figure `name`, and `{name_limit}` is its limit. `{names}` lists
+all names, and `{0}` is the first. `{gpu}` and `{device}` are those of the finding. `{n:link|links}`
+is a number and a noun, and `{n:~link|links}` is only the noun. `{x:rate}` is in GB/s, and
+`{x:bits}` is in Gb/s. Facts and alerts also use `percent` for a ratio, and `speed` for bytes/s."""
 
 HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
-"""Minimum duration in seconds that texts mention. A text with a shorter duration would change every
-second."""
+"""Minimum duration in seconds that texts mention. Shorter durations would change every second."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts for kind, parts in beside(__file__, "facts").items()
@@ -60,13 +59,13 @@ def moment(wall: float) -> datetime:
 
 
 def began(snapshot: Snapshot, seconds: float) -> datetime:
-    """Return the time `seconds` before the tick, rounded to 1 s to stay the same in later ticks."""
+    """Return the time `seconds` before the tick, rounded to 1 s so that later ticks agree."""
     return moment(round(snapshot.wall - seconds))
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text, in two units if it is at least an hour. It is rounded, so that
-    texts do not change every second. The format must match `span` in figures.js."""
+    """Return a duration as text, in two units if it is an hour or more. It is rounded, so that
+    texts do not change every second. `span` in `figures.js` must use the same format."""
     if seconds < SOON:
         return f"{seconds:.0f} s"
     if seconds < 60:
@@ -87,8 +86,8 @@ def figure(value: float) -> str:
 
 
 def rate(moved: float | None, limit: float | None, path: str) -> str:
-    """Return a rate and its limit, if known, as text, for example `39 of 55 GB/s`. For networks,
-    the unit is Gb/s."""
+    """Return a text with a rate and its limit, if known, for example `39 of 55 GB/s`. For network
+    ports, the unit is Gb/s."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
     shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
     return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
@@ -104,7 +103,7 @@ FORMS: Mapping[str, Callable[[float], str]] = {
 
 
 class _Amount(float):
-    """A number whose format spec, such as `link|links`, selects the singular or plural noun."""
+    """A number with format specs for templates. `link|links` adds a singular or plural noun."""
 
     def __format__(self, spec: str) -> str:
         if spec in FORMS:
@@ -153,8 +152,8 @@ def fact_text(fact: Fact) -> str:
 
 
 def finding_text(finding: Finding, *, named: bool = True) -> str:
-    """Return a finding as text, with a prefix such as `GPU 3:` if it concerns a GPU and `named` is
-    true."""
+    """Return a finding as text. If it is about a GPU and `named` is true, the text starts with a
+    prefix such as `GPU 3:`."""
     fault = by_kind()[finding.kind]
     given = {name: label for name, label in finding.labels if label}
     given |= _given(finding.figures, finding.names)
@@ -176,14 +175,14 @@ CALLS = {
     Severity.WARNING: "warning: notifies, does not page",
     Severity.INFO: "info: notifies, does not page",
 }
-"""The effect of an alert by severity, as implemented in alerts/build.py."""
+"""Texts about the effect of an alert, by severity. `alerts/build.py` implements these effects."""
 
 
 def alert_status(
     name: str, severity: Severity, state: AlertState, when: str = ""
 ) -> AlertStatus | None:
-    """Return an alert with a string such as `alert DgxGpuMissing (critical: pages on-call
-    immediately) would fire in 1 min`, or None if the name is empty."""
+    """Return an alert with a text such as `alert DgxGpuMissing (critical: pages on-call
+    immediately) would fire in 1 min`. Return None if the name is empty."""
     if not name:
         return None
     text = f"alert {name} ({CALLS[severity]}) {when}".rstrip()
@@ -196,7 +195,7 @@ def fires_in(seconds: float) -> str:
 
 
 def wait(hold: float) -> str:
-    """Return advice about a late read: to do nothing unless it stays late for `hold` seconds."""
+    """Return the advice to do nothing about a late read unless it stays late for `hold` seconds."""
     return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."
 
 
