@@ -12,9 +12,6 @@ from typing import Any
 
 from agent.errors import BadInput, Failure
 
-SHORTEST_TIMEOUT = 3.0
-"""Minimum timeout in seconds. A check of a healthy, idle machine takes less time."""
-
 Answer = dict[str, Any]
 WRONG_INPUT, BROKEN = "wrong_input", "broken"
 

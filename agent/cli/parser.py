@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from agent import __version__
-from agent.cli.doctor import SHORTEST_TIMEOUT
 from agent.errors import BadInput, printable
 
 
@@ -87,6 +86,8 @@ def _text(pattern: str, what: str) -> Callable[[str], str]:
 DAY = 86_400.0
 NODE_NUMBER = _text(r"[1-9]\d{0,5}", "not a number of nodes, expected one like 124")
 
+SHORTEST_TIMEOUT = 3.0
+"""Minimum timeout of a check in seconds. A check of a healthy, idle machine takes less time."""
 
 TYPES: dict[str, Callable[[str], Any]] = {
     "path": _path,

@@ -49,7 +49,7 @@ SCRAPE = 30 * SCALE  # s: a quarter of the shortest range, `silent_for`
 EVALUATED = f"{SCRAPE:g}s"
 """The shortest interval of a group of rules: half a minute of the users'."""
 
-PROCESSES = 2
+PER_PROCESS = 3
 
 HELD_AFTER = 120 * SCALE
 """Seconds of the machines' clock: twice what `held_after` is to the windows that users
@@ -110,11 +110,11 @@ def texts(
 @contextmanager
 def fleets(machines: Mapping[str, str]) -> Iterator[dict[str, Fleet]]:
     """The machines, spread over a few processes; who hosts which."""
-    names = list(machines)
+    names, processes = list(machines), -(-len(machines) // PER_PROCESS)
     with ExitStack() as stack:
         hosts: dict[str, Any] = {}
-        for number in range(min(PROCESSES, len(names))):
-            part = {name: machines[name] for name in names[number::PROCESSES]}
+        for number in range(processes):
+            part = {name: machines[name] for name in names[number::processes]}
             fleet = stack.enter_context(Fleet(1.0, part, HELD_AFTER, HELD_AFTER / 60))
             hosts |= dict.fromkeys(part, fleet)
         yield hosts
