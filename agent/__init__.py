@@ -1,3 +1,3 @@
-"""The agent: hardware backends, metric sources, GPU time accounting, and the command line."""
+"""The telemetry agent: it reads metrics of GPUs and their host, and accounts for GPU time."""
 
 __version__ = "0.3.0"

@@ -1,4 +1,4 @@
-"""The agent's clock, and the CPU time of the agent's threads. Code receives the clock as an
+"""The agent's clock, and the CPU time of the agent's threads. Functions receive the clock as an
 argument, so that tests can freeze it and simulations can speed it up."""
 
 import asyncio
@@ -11,15 +11,15 @@ from operator import sub
 from typing import NamedTuple, Protocol
 
 SLEEP_FOR_LOCK = 0.005
-"""Maximum sleep in seconds of a thread that waits for Python's interpreter lock. The thread checks
-the lock every half millisecond, and sleeps longer only if another thread acquires it first."""
+"""Assumed maximum duration in seconds of one sleep of a thread that waits for Python's interpreter
+lock. It wakes up every half millisecond, unless another thread acquires the lock first."""
 
 SHORT = 0.1  # Wall-clock seconds below which a call is assumed to have no waits
 FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wall-clock s)
 
 
 class ThreadTime(NamedTuple):
-    """The time a thread ran and waited for a CPU, in seconds, and its number of time slices."""
+    """CPU times of a thread in seconds, and its number of time slices."""
 
     ran: float
     queued: float  # ready to run, but waiting for a CPU
@@ -30,7 +30,7 @@ NO_TIME = ThreadTime(0.0, 0.0, 0)
 
 
 class ProcessorTime(NamedTuple):
-    """Times of all threads of this process at one point in time."""
+    """The `ThreadTime` of all threads of this process at time `at`."""
 
     at: float
     threads: Mapping[int, ThreadTime]  # by kernel thread ID
@@ -39,9 +39,8 @@ class ProcessorTime(NamedTuple):
     def waited(self, before: "ProcessorTime", thread: int) -> float:
         """Return the seconds since `before` for which a thread, or the whole process, waited for a
         CPU or for Python's interpreter lock. The kernel counts a wait for the lock as sleep, like a
-        wait in a driver. Such a wait consists of short sleeps, and is not longer than the time for
-        which the thread with the lock was running or queued. That thread is assumed to be the
-        busiest of the other threads."""
+        wait in a driver. However, a wait for the lock consists of short sleeps, and ends when the
+        thread that holds the lock, probably the busiest other thread, has run."""
         since = self._since(before)
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)
@@ -64,10 +63,10 @@ class Clock(Protocol):
     """The interface to the agent's clock."""
 
     speed: float
-    """Speed relative to wall-clock time. Timeouts are in wall-clock seconds."""
+    """Speed of this clock relative to wall-clock time. Timeouts are in wall-clock seconds."""
 
     def monotonic(self) -> float:
-        """Return the clock's time in seconds. It may start at any value, and never decreases."""
+        """Return this clock's time in seconds. It may start at any value, and never decreases."""
 
     def time(self) -> float:
         """Return the wall-clock time in seconds since the epoch. The wall clock may jump."""
@@ -76,18 +75,18 @@ class Clock(Protocol):
         """Sleep for `seconds` on this clock."""
 
     def meter(self) -> tuple[float, float]:
-        """Return a wall-clock time and this thread's CPU time (s), for computing durations."""
+        """Return a wall-clock time and this thread's CPU time (s), to measure durations."""
 
     def processor_time(self, age: float = 0.0) -> ProcessorTime:
         """Return the CPU times of this process, read at most `age` wall-clock seconds ago."""
 
     def offset(self) -> float | None:
         """Return the wall-clock time minus the time since boot, in seconds. It changes only if the
-        time is set. Return None shortly after boot, when the clock may not be synchronized yet."""
+        wall clock is set. Return None shortly after boot, before the clock is synchronized."""
 
 
 STARTED = 600.0
-"""Seconds after boot within which a machine is assumed to have synchronized its clock."""
+"""Seconds after boot, after which the machine is assumed to have synchronized its clock."""
 
 
 class SystemClock:
@@ -119,11 +118,11 @@ class SystemClock:
             self._due.discard(due)
 
     def _overdue(self, now: float, due: float) -> float:
-        """Return the seconds from `due` (or the end of the last sleep, if later) to `now`."""
+        """Return the seconds from `due`, or the end of the last sleep if later, to `now`."""
         return max(0.0, now - max(due, self._awake))
 
     def skip(self, seconds: float) -> None:
-        """Advance the clock, so that a simulated machine appears to have started earlier."""
+        """Advance the clock by `seconds`, as if a simulated machine had started earlier."""
         self._origin -= seconds / self.speed
 
     def meter(self) -> tuple[float, float]:
@@ -142,7 +141,7 @@ class SystemClock:
 
 
 def _threads() -> dict[int, ThreadTime]:
-    """Return the times of this process's threads by ID. Omit threads with unreadable times."""
+    """Return the times of this process's threads by thread ID. Omit threads that cannot be read."""
     found = {}
     for thread in os.scandir("/proc/self/task"):
         with suppress(OSError, ValueError):
@@ -156,10 +155,10 @@ def _threads() -> dict[int, ThreadTime]:
 
 
 class Stopwatch:
-    """Measures the wall-clock seconds that the calls of a thread take. Waits for a CPU are
-    excluded, because an overloaded machine must not look like a driver that hangs.
+    """Measures the wall-clock seconds that a thread has spent in calls. Waits for a CPU are
+    excluded, so that an overloaded machine does not look like a driver that hangs.
 
-    A hanging call sleeps in the driver or spins on the driver's lock. This time is included.
+    The time is included if a call sleeps in the driver or spins on the driver's lock.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")
@@ -177,7 +176,7 @@ class Stopwatch:
     @property
     def took(self) -> float:
         """Wall-clock seconds since the start, excluding waits for a CPU. Any thread may read this
-        property. A time below 0.1 s includes waits, because determining them is expensive."""
+        property. A result below 0.1 s includes them, because their measurement is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

@@ -1,15 +1,15 @@
-"""Input errors, unexpected errors, and log events."""
+"""Exceptions for invalid input, descriptions of unexpected exceptions, and log events."""
 
 import logging
 import traceback
 from typing import NamedTuple
 
 log = logging.getLogger("agent")
-"""The logger for all events."""
+"""The logger for all events of the agent."""
 
 
 class BadInput(ValueError):
-    """Raised for invalid user input. The message is one sentence. The exit status is 2."""
+    """Raised for invalid user input. The message is one sentence, and the command exits with 2."""
 
 
 class Failure(NamedTuple):
@@ -29,16 +29,16 @@ class Failure(NamedTuple):
 
 
 def printable(text: str) -> str:
-    """Return text that is safe to display. Escape the terminal control sequences and unprintable
-    characters that names may contain, as in `\\x1b`. Keep line breaks."""
+    """Return `text` with control and other unprintable characters escaped, as in `\\x1b`, so that
+    it is safe to print on a terminal. Keep line breaks."""
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
 
 
 def encodable(label: str) -> str:
-    """Return a label value that cannot disguise its content. Question marks replace unprintable
-    characters, characters that change the text direction, and bytes that are not UTF-8."""
+    """Return a label value that is safe to export. Question marks replace unprintable characters,
+    characters that change the text direction, and bytes that are not UTF-8."""
     if label.isprintable():
         return label
     return "".join(letter if letter.isprintable() else "?" for letter in label)
@@ -48,8 +48,8 @@ class LogEvent:
     """The message of a log record: an event name and fields.
 
     A formatter may read the name and the fields separately. As a string, the message is a single
-    line, `event=NAME key=value`, which is safe to print: names from a driver or a recording cannot
-    inject terminal control sequences.
+    line, `event=NAME key=value`. Control characters are escaped, so names from a driver or a
+    recording are safe to print.
     """
 
     def __init__(self, name: str, /, **fields: str | float | bool | None) -> None:
@@ -62,7 +62,7 @@ class LogEvent:
 
 
 def _quoted(value: str | float | bool | None) -> str:
-    """Return a value in logfmt, in quotes if a parser would not read it as a single word."""
+    """Return a value in logfmt, in quotes if it is not a single word."""
     if isinstance(value, float):
         return f"{value:g}"
     text = str(value).replace("\n", " ")

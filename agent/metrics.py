@@ -1,4 +1,4 @@
-"""Reads the TOML files next to modules, and the metrics that these files declare."""
+"""Reads the TOML files next to Python modules, and the metrics that these files declare."""
 
 import tomllib
 from collections.abc import Mapping
@@ -18,24 +18,25 @@ RANGES = {
     "wire": Range(1, 1e12),
 }
 FASTEST = {"wire": 1e12, "pcie": FASTEST_PCIE, "nvlink": FASTEST_NVLINK, "stepwise": 3.0}
-"""Names for the maximum increase of a counter per second. No disk, array, NIC, or port reaches
-"wire" bytes per second. "stepwise" is for counters of seconds that a driver may increase in steps
-longer than the interval between two reads."""
+"""Named values of `fastest`, the maximum increase of a counter per second. No disk, array, NIC, or
+port reaches "wire" bytes per second. "stepwise" is for counters of seconds that a driver increases
+in steps, which may be longer than the interval between two reads."""
 
 
 class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     """The declaration of a metric: its table in a TOML file. Most keys are those of `Metric`.
 
-    `possible` and `fastest` are numbers, or names in `RANGES` and `FASTEST`. `which` contains label
-    values: the default set includes every series with any of these values.
+    `possible` is a range or a name in `RANGES`, and `fastest` a number or a name in `FASTEST`.
+    `which` contains label values. Series with one of these values are in the default set.
 
-    A GPU value that a single NVML call returns requires no code. `call` is a field ID, or the name
-    of a getter without the prefix `nvmlDeviceGet`, followed by its arguments and the member or
-    index in the returned structure, as in `TotalEccErrors(0, 1)`, `BAR1MemoryInfo.bar1Used`, and
-    `RemappedRows.3`. `.len` is the length of a list. If `call` is a table, it contains a call for
-    each series, by label values separated by spaces. The returned value, multiplied by `times` and
-    divided by `per`, is in the unit of the metric. `every` names an interval in `polling`, and
-    `source` names the source that is down if the call fails (by default, that of the file).
+    If a single NVML call returns a GPU value, the metric requires no code. `call` is a field ID, or
+    the name of a getter without the prefix `nvmlDeviceGet`. After the name, it may contain
+    arguments and a member or index of the result, as in `TotalEccErrors(0, 1)`,
+    `BAR1MemoryInfo.bar1Used`, and `RemappedRows.3`. `.len` is the length of a list. If `call` is a
+    table, it contains a call for each series, by label values separated by spaces. The returned
+    value, multiplied by `times` and divided by `per`, is in the unit of the metric. `every` names
+    an interval in `polling`. `source` is the source that is down if the call fails (by default, the
+    file's).
 
     `kinds` contains data about each value of a label, such as the bit of each throttle reason. Only
     the code that reads the metric uses `kinds`.
@@ -59,7 +60,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
     kinds: dict[str, Any] = {}
 
     def metric(self, name: str) -> Metric:
-        """Return the metric with this name. A metric whose name ends in `_total` is a counter."""
+        """Return the declared metric. It is a counter if `name` ends in `_total`."""
         counts = name.endswith("_total")
         kind = Kind.COUNTER if counts else Kind.INTERNAL if self.internal else Kind.GAUGE
         possible = NOT_NEGATIVE if counts else ANY
@@ -76,7 +77,7 @@ class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Declarations(dict[str, Metric]):
-    """The metrics declared in a file, by name."""
+    """The metrics that a TOML file declares, by name."""
 
     def __init__(self, tables: Mapping[str, Declaration]) -> None:
         super().__init__({name: table.metric(name) for name, table in tables.items()})

@@ -18,7 +18,7 @@ EXPIRY_INTERVALS = 3  # read intervals of at least 1 wall-clock s; older data is
 
 
 class Kind(StrEnum):
-    """Type of a metric."""
+    """Type of a metric, such as counter."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -39,7 +39,7 @@ class InDefault(StrEnum):
 
 
 class Reason(StrEnum):
-    """Reason why a value is absent."""
+    """Reason why the value of a metric is absent."""
 
     UNSUPPORTED = "unsupported"  # the hardware or the driver does not support the query
     DRIVER = "driver"  # the driver is too old to support the query
@@ -64,14 +64,14 @@ class Reason(StrEnum):
 
 
 FINAL = (Reason.LOST, Reason.NO_DRIVER)
-"""If a query fails for one of these reasons, the agent does not query the GPU any further."""
+"""If a call for a GPU fails for one of these reasons, the agent makes no further calls for it."""
 
 PERMANENT = frozenset({Reason.UNSUPPORTED, Reason.DRIVER, Reason.MIG, Reason.MISSING})
-"""Reasons that do not change until the agent rebuilds the reads of the GPU."""
+"""Reasons that remain valid until the agent creates new reads for the GPU."""
 
 
 class Absent(Exception):
-    """Raised if a value is absent. The message contains details about the `reason`."""
+    """Raised if a metric has no value. The message contains details about the `reason`."""
 
     def __init__(self, reason: Reason, detail: str = "") -> None:
         super().__init__(detail or reason.value)
@@ -86,7 +86,7 @@ NUMBER = int, float  # checking a tuple is several times faster than checking a 
 
 
 def checked(value: object, possible: Range, what: str) -> float:
-    """Return a value as a float. Raise Absent(implausible) if it is not a number in the range."""
+    """Return a value as a float. Raise Absent(implausible) if it is not a number in `possible`."""
     low, high = possible
     if isinstance(value, NUMBER) and low <= value <= high:
         return float(value)
@@ -99,12 +99,12 @@ def checked(value: object, possible: Range, what: str) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """A metric. All code that uses a metric refers to this object, not to its name.
+    """A metric. Code refers to a metric by this object, not by its name.
 
     A value outside `possible` is a driver error and counts as absent. `fastest` is the maximum
     increase of a counter per second, or None for event counters, which have no limit. A change by
     more than `step` is exported only if the next reading confirms it. `shown` selects the series in
-    the default set, `parts` are the labels that divide a device's events by kind, and `which`
+    the default set. `parts` are the labels that distinguish the kinds of a device's events. `which`
     selects the series that the default set contains from the start.
     """
 
@@ -129,7 +129,7 @@ class Metric:
 
     @property
     def help(self) -> str:
-        """The HELP text: meaning, unit, and the NVML call or file that provides the value."""
+        """The HELP text: meaning, unit, and the NVML call or file from which the value is read."""
         return f"{self.meaning} Origin: {self.origin}."
 
 
@@ -148,7 +148,7 @@ class Sample(NamedTuple):
 
 class TimedSeries(NamedTuple):
     """Values that the driver sampled between two reads, oldest first. `times` are in seconds on the
-    driver's clock, which has a different origin from the agent's clock, but the same speed."""
+    driver's clock, whose origin differs from that of the agent's clock."""
 
     metric: Metric
     labels: Labels
@@ -157,7 +157,7 @@ class TimedSeries(NamedTuple):
 
 
 class Absence(NamedTuple):
-    """An absent value. Its labels are those that are known, often only `gpu` and `uuid`."""
+    """A missing value of a metric, and the reason. Often, only `gpu` and `uuid` are known."""
 
     metric: Metric
     labels: Labels
@@ -173,7 +173,7 @@ class GpuKey(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, str]:
-        """Values of the labels `gpu` and `uuid`."""
+        """The values of the labels `gpu` and `uuid`."""
         return str(self.index), self.uuid
 
 
@@ -208,7 +208,7 @@ class Figure(NamedTuple):
 class Fact:
     """An observation that supports a verdict: its kind, figures, names, and GPU.
 
-    `kind` is a member of an enumeration that is defined next to the code that finds the facts.
+    `kind` is a member of an enumeration in the module that finds the fact.
     """
 
     kind: StrEnum
@@ -218,7 +218,7 @@ class Fact:
 
 
 class Severity(StrEnum):
-    """Severity of a finding."""
+    """Severity of a finding or an alert."""
 
     INFO = "info"
     WARNING = "warning"
@@ -240,7 +240,7 @@ class Finding:
 
 
 class State(StrEnum):
-    """State of a GPU."""
+    """State of a GPU, such as starved."""
 
     IDLE = "idle"  # no compute process, or a server without requests
     HELD = "held"  # processes that have been doing nothing for a while
@@ -252,7 +252,7 @@ class State(StrEnum):
 
 
 class Cause(StrEnum):
-    """Cause of a state."""
+    """Cause of a GPU's state."""
 
     NONE = "none"
     THERMAL = "thermal"
@@ -282,24 +282,24 @@ CAUSES: dict[State, tuple[Cause, ...]] = {
     State.COMMUNICATING: (Cause.NVLINK, Cause.INFINIBAND, Cause.PCIE),
     State.BUSY: (Cause.NONE,),
 }
-"""The possible causes of each state."""
+"""The possible causes of each GPU state."""
 
 Pair = tuple[State, Cause]
 PAIRS: tuple[Pair, ...] = tuple((state, cause) for state, its in CAUSES.items() for cause in its)
 BUSY: Pair = (State.BUSY, Cause.NONE)
 LOST_STATES = (State.HUNG, State.THROTTLED, State.STARVED, State.HELD)
-"""States whose time counts as lost, most serious first. All sums of lost time use this list.
-Exposed communication transfers a job's own data, so it is not lost, but shown separately."""
+"""GPU states whose time counts as lost, most serious first. All sums of lost time use this list.
+Exposed communication transfers a job's own data, so it does not count as lost."""
 WHAT_LOST, GAINED_BY = "|".join(sorted(LOST_STATES)), (*LOST_STATES, State.COMMUNICATING)
 
 
 def time_in(seconds: Mapping[Pair, float], *states: State) -> float:
-    """Return the sum of the time in the given states."""
+    """Return the sum of the seconds in the given GPU states."""
     return sum(part for (state, _), part in seconds.items() if state in states)
 
 
 class SignalQuality(StrEnum):
-    """The signals on which a verdict is based."""
+    """The measurements on which a verdict is based."""
 
     GPM = "gpm"  # Hopper and newer: engine and SM activity
     NVML = "nvml"  # utilization, which includes copies and spinning, and power
@@ -307,7 +307,7 @@ class SignalQuality(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a GPU: its state and cause, the evidence, and time shares that sum to 1."""
+    """The verdict on a GPU: its state and cause, the evidence, and shares of time (sum: 1)."""
 
     state: State
     cause: Cause
@@ -328,7 +328,7 @@ class Verdict:
 
 
 class ReadKey(NamedTuple):
-    """The key of a read, under which its latest reading is stored."""
+    """The key under which the latest reading of a read is stored."""
 
     source: str
     part: str
@@ -350,7 +350,7 @@ class Reading:
 
     @property
     def expires(self) -> float:
-        """Time after which the reading is too old for export (monotonic seconds)."""
+        """The time after which the reading is too old to export (monotonic seconds)."""
         return self.at + EXPIRY_INTERVALS * max(self.every, self.speed)
 
     def fresh(self, now: float) -> bool:
@@ -359,11 +359,11 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All data of the agent at a tick. A snapshot is immutable.
+    """All readings and verdicts of the agent at one tick. A snapshot is immutable.
 
-    Each GPU that is present has a verdict, or an absence with a reason in `unjudged`. `findings`
-    contains the faults of the machine, or is None if faults have not been checked. `turns` contains
-    the wall-clock seconds of each worker thread's current reads, without waits for a CPU.
+    Each GPU that is present has a verdict, or an entry in `unjudged` with the reason. `findings`
+    contains the faults of the machine, or is None before the first check. `turns` contains the
+    wall-clock seconds of each worker thread's current reads, without waits for a CPU.
     """
 
     tick: int
@@ -382,7 +382,7 @@ class Snapshot:
         )
 
     def absences(self, now: float) -> Iterator[Absence]:
-        """Yield all absent values. A sample in an expired reading is absent (`stalled`)."""
+        """Yield all absences at `now`. A sample of an expired reading is absent (`stalled`)."""
         for reading in self.readings.values():
             yield from reading.absences
             if not reading.fresh(now):

@@ -1,4 +1,4 @@
-"""Ranges of possible metric values, texts for ranges of indices and devices, and addresses."""
+"""Ranges of possible metric values, names of ranges of devices, and PCI and IP addresses."""
 
 import re
 import sys
@@ -21,11 +21,11 @@ ANY, NOT_NEGATIVE = Range(), Range(0)
 FLAG = Range(0, 1)
 
 FASTEST_PCIE, FASTEST_NVLINK = 200e9, 4e12
-"""Bytes per second that a PCIe slot cannot exceed, and that all NVLinks of a GPU cannot exceed."""
+"""Upper bounds for the bytes per second of a PCIe slot, and of all NVLinks of a GPU."""
 
 
 def consecutive(indices: Iterable[int]) -> list[list[int]]:
-    """Split indices into sorted lists of consecutive indices: 0, 1, 3 become [0, 1] and [3]."""
+    """Return sorted lists of consecutive indices. For example, 0, 1, 3 become [0, 1] and [3]."""
     runs: list[list[int]] = []
     for index in sorted(indices):
         if runs and index == runs[-1][-1] + 1:
@@ -66,7 +66,7 @@ def pci_address(text: str) -> tuple[int, ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether a text is a loopback IP address, with or without a zone."""
+    """Return whether a string is a loopback IP address, with or without a zone ID."""
     try:
         return ip_address(address.partition("%")[0]).is_loopback
     except ValueError:
@@ -75,8 +75,8 @@ def is_loopback(address: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
-    """Return device names as text, such as `gpu0-7, nvme2-9n1, sda`. Names that differ in only one
-    number are written as a range. Empty names are omitted."""
+    """Return a string of device names, such as `gpu0-7, nvme2-9n1, sda`. Names that differ in only
+    one number are combined into a range. Empty names are omitted."""
     families: dict[str, list[list[str]]] = {}
     for name in sorted(filter(None, devices), key=natural):
         families.setdefault(re.sub(r"\d+", "#", name), []).append(re.split(r"(\d+)", name))
@@ -84,7 +84,7 @@ def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
 
 
 def _ranged(names: list[list[str]]) -> list[str]:
-    """Join names, split into parts, into one range if they differ in only one number."""
+    """Return split names joined into one range, if they differ in only one number."""
     apart = [place for place, parts in enumerate(zip(*names, strict=True)) if len({*parts}) > 1]
     if len(apart) != 1:
         return list(map("".join, names))

@@ -1,6 +1,6 @@
-"""Stores recent samples. All code reads latest values, means, and rates from here. A series is
-absent as soon as the latest reading lacks it. The cost of a tick depends only on the number of new
-readings. Readings with the same series share one index of these series.
+"""Stores recent samples, from which all code reads latest values, means, and rates. A series is
+absent as soon as the latest reading lacks it. The CPU time of a tick depends only on the number of
+new readings. Readings with the same series share one index of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,14 +13,14 @@ from agent.model import Absence, Labels, Metric, Reading, ReadKey, Snapshot, Tim
 T = TypeVar("T")
 
 WINDOW_SECONDS = 3.0
-"""Number of most recent seconds that a mean or rate covers by default."""
+"""Default number of seconds over which a mean or rate is computed."""
 
 KEPT = 12.0
-"""The store keeps this many seconds of readings, and one older reading. No query needs more."""
+"""The store keeps the readings of this many seconds, and one older reading of each read."""
 
 
 class Point(NamedTuple):
-    """A value, the time of its reading, and its time of expiry (monotonic seconds)."""
+    """A value, the time of its reading, and the time at which it expires (monotonic seconds)."""
 
     at: float
     value: float
@@ -29,7 +29,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """The series of a reading, in the order of its values, and an index of these series."""
+    """The series of a reading in the order of its values, and their positions in this order."""
 
     metrics: tuple[Metric, ...]
     labels: tuple[Labels, ...]
@@ -47,7 +47,7 @@ class _Shape:
 
 
 class _Kept(NamedTuple):
-    """A stored reading: its values in the order of its series, and the number of its tick."""
+    """A stored reading: its values, in the order of its series, and the number of its tick."""
 
     at: float
     until: float
@@ -69,8 +69,8 @@ _Read = list[_Kept]
 """The stored readings from one read, oldest first."""
 
 _Held = Sequence[tuple[_Read, int]]
-"""The reads that provide a series (almost always one), each with the index of the series' value in
-its latest reading."""
+"""The reads that provide a series (almost always one). With each is the position of the series'
+value in its latest reading."""
 
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
@@ -102,7 +102,7 @@ class SampleStore:
     # Updates
 
     def take(self, now: float, fresh: Iterable[Reading], forgotten: Iterable[ReadKey] = ()) -> None:
-        """Begin a tick at `now`: store its new readings, and remove the reads in `forgotten`."""
+        """Begin a tick at `now`. Store the readings in `fresh`, and remove those in `forgotten`."""
         self.now, self.turn = now, self.turn + 1
         self._rates.clear()
         self._fresh_series.clear()
@@ -119,8 +119,8 @@ class SampleStore:
                 self._fresh_series.setdefault(series.metric.name, []).append(series)
 
     def include(self, readings: Iterable[Reading]) -> None:
-        """Store further readings of this tick, such as readings computed from others. Readings that
-        are already stored are omitted."""
+        """Store further readings of this tick, such as those that observers have computed. Skip
+        readings that are already stored."""
         for reading in readings:
             known = self._reads.get(reading.key)
             if known is None or known[-1].at != reading.at:
@@ -166,7 +166,7 @@ class SampleStore:
     # Queries
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Return the read with the newest value of a series, or None if all values have expired."""
+        """Return the element of `held` with the newest value, or None if all have expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)
@@ -207,7 +207,7 @@ class SampleStore:
         return found
 
     def where(self, metric: Metric, /, **labels: str) -> dict[Labels, float]:
-        """Return the latest values of the series of a metric that have these labels."""
+        """Return the latest values of those series of a metric that have these labels."""
         wanted = [(metric.labels.index(name), value) for name, value in labels.items()]
         return {
             key: value
@@ -216,7 +216,7 @@ class SampleStore:
         }
 
     def labelled(self, metric: Metric) -> list[dict[str, str]]:
-        """Return the labels of all samples of an info metric, oldest first."""
+        """Return the labels of all series of an info metric, oldest first."""
         found = [
             (newest[0][-1].at, labels)
             for labels, held in self._series.get(metric.name, {}).items()
@@ -226,8 +226,8 @@ class SampleStore:
         return [dict(zip(metric.labels, labels, strict=True)) for _, labels in found]
 
     def latest(self, metric: Metric) -> "list[tuple[_Shape, tuple[float, ...]]]":
-        """Return the series and values of the latest reading of each read that contains a metric.
-        Callers compare the result with an earlier result to detect changes."""
+        """Return the series and values of the latest readings that contain the metric. Callers
+        compare the result with an earlier result to detect changes."""
         reads = self._reporters.get(metric.name, {}).values()
         return [(r[-1].shape, r[-1].values) for r in reads if self.now <= r[-1].until]
 
@@ -247,7 +247,7 @@ class SampleStore:
 
     def recent(self, metric: Metric, *labels: str, seconds: float = WINDOW_SECONDS) -> list[float]:
         """Return the values of a series in the last `seconds`, latest first. If all values are
-        older, return only the latest."""
+        older, return only the latest value."""
         values: list[float] = []
         if (found := self._find(metric, labels)) is not None:
             read, place = found
@@ -277,7 +277,7 @@ class SampleStore:
         return self._rates[known]
 
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
-        """Return the absence of a value, or None if no reading reports it as absent."""
+        """Return the record that a series has no value, with its reason, or None without one."""
         for read in self._reporters.get(metric.name, {}).values():
             found = read[-1].absence(metric, labels)
             if found and self.now <= read[-1].until:
@@ -287,8 +287,8 @@ class SampleStore:
 
 @dataclass(slots=True, eq=False)
 class Derived:
-    """Results by key, each computed again only if its inputs have changed. Comparing the inputs is
-    fast, because unchanged inputs are usually the same objects as before."""
+    """A cache of results by key. A result is computed again only if its inputs have changed.
+    Comparing inputs is fast, because unchanged inputs are usually the same objects as before."""
 
     known: dict[object, tuple[object, Any]] = field(default_factory=dict)
 
@@ -301,7 +301,7 @@ class Derived:
 
 
 def _growth(read: _Read, place: int, series: tuple[str, Labels], seconds: float) -> float | None:
-    """Return the increase of a series per second over the readings of the last `seconds`."""
+    """Return the increase per second of a series over the readings of the last `seconds`."""
     at, _, _, values, shape, _ = read[-1]
     first = None
     for kept in islice(reversed(read), 1, None):

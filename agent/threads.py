@@ -1,4 +1,4 @@
-"""Runs work that may hang or fail. Each task has its own daemon thread."""
+"""Runs functions that may hang or fail, each on its own daemon thread."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,18 +9,18 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 FILES_SECONDS = 5.0
-"""Timeout in seconds for file access, because a file system may hang and block the agent."""
+"""Timeout in seconds for file access. A file system that hangs must not block the agent."""
 
 
 class Spawn(Protocol):
-    """A function that starts work, and returns a future for its result or exception."""
+    """A function that calls `work` and returns a future for its result or exception."""
 
     def __call__(self, name: str, work: Callable[[], T], /) -> Future[T]:
-        """Start `work` on a thread with the given name."""
+        """Call `work` on a thread with the given name."""
 
 
 def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
-    """Start work on a thread. The work blocks neither the caller nor the exit of the process."""
+    """Call `work` on a new daemon thread, which blocks neither the caller nor the exit."""
     done: Future[T] = Future()
     try:
         Thread(target=_run, args=(done, work), name=name, daemon=True).start()
@@ -30,7 +30,7 @@ def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:
 
 
 def at_once(_: str, work: Callable[[], T], /) -> Future[T]:
-    """Run work on the caller's thread. Use this only for tests and for work that cannot hang."""
+    """Call `work` on the caller's thread. Use this only in tests or if it cannot hang."""
     done: Future[T] = Future()
     _run(done, work)
     return done
@@ -44,8 +44,8 @@ def _run(done: Future[T], work: Callable[[], T]) -> None:
 
 
 def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
-    """Run work that accesses files, and return its result or raise its exception. If the work takes
-    longer than `seconds`, raise TimeoutError and abandon its thread."""
+    """Call `work` on another thread, and return its result or raise its exception. If it takes
+    longer than `seconds`, raise TimeoutError, and leave its thread running."""
     done = on_a_thread("files", work)
     try:
         return done.result(seconds)

@@ -1,1 +1,1 @@
-"""The command-line interface. Each subcommand has a module."""
+"""The command-line interface: one module per subcommand, and modules that they share."""

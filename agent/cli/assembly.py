@@ -1,4 +1,4 @@
-"""Builds an agent: connects all parts to the configuration and the hardware."""
+"""Builds an agent from its parts, its configuration, and the hardware."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,26 +40,26 @@ if TYPE_CHECKING:  # imported at run time only by the commands that need it
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The source of all monitored data: a real, simulated, or recorded NVML library and host."""
+    """A real, simulated, or recorded machine: its NVML library and its host."""
 
     library: Callable[[], Any]
     host: Host
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""
-    """Returns a string with the scenario at a clock time (s), or with the name of the recording."""
+    """Returns the name of the simulated scenario at a clock time (s), or of the recording."""
     releasable: bool = True  # false for recordings, which do not load the driver
     held: Callable[[], set[str]] = device_nodes
-    """A function that returns the driver's device nodes that this process has open."""
+    """Returns the paths of the driver's device nodes that this process has open."""
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
-    """Return the hardware of this machine. The arguments are described in `real_host`."""
+    """Return the hardware of this machine. For the arguments, see `real_host`."""
     return Hardware(library=real_library, host=real_host(history, kept))
 
 
 def simulated_hardware(machine: str, clock: Clock) -> Hardware:
-    """Return the simulated machine `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if the
-    specification is invalid."""
+    """Return the simulated machine for a specification `SYSTEM[@DRIVER][:SCENARIO]`. Raise
+    SimulationError if the specification is invalid."""
     from agent import simulator
 
     built = simulator.build(simulator.parse(machine), clock)
@@ -85,7 +85,7 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":
-    """Return hardware that records its responses, and the recorder that collects them."""
+    """Return the hardware with a recorder around it, and the recorder of its responses."""
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
@@ -99,7 +99,7 @@ SYSTEM = SystemClock()
 
 class Agent:
     """An agent that is ready to run, with its hardware, sources, diagnosis, and poller. If `inline`
-    is true, all reads run on the caller's thread (for tests).
+    is true, all reads run on the caller's thread, as tests require.
 
     The constructor raises ConfigError if the configured system does not exist.
     """
@@ -137,17 +137,17 @@ class Agent:
         return self.configuration.current
 
     def look_for_faults(self, every: float = READER_EVERY) -> None:
-        """Check the latest tick for faults, at most once every `every` seconds. Do nothing until
-        the first readings are complete."""
+        """Check the latest tick for faults, unless a check ran within the last `every` seconds or
+        not all reads have run yet."""
         if self.poller.complete and self.faults.due(self.poller.samples.now, every):
             self.faults.observe(self.poller.latest)
 
     def system(self) -> SystemSpec | None:
-        """Identify the system by its GPUs. Return its spec sheet, or None if it is unknown."""
+        """Return the spec sheet of the system with these GPUs, or None if it is unknown."""
         return self.settings[MachineSpecs].system_of(self.gpus.inventory.gpus)
 
     def complete(self, settings: Settings) -> Settings:
-        """Return the settings with the spec sheets of the configured or detected system. Raise
+        """Return `settings` and the spec sheets of the configured or detected system. Raise
         ConfigError if the configured system has no spec sheet."""
         return settings.including(MachineSpecs.of(settings, self.product))
 
@@ -182,8 +182,8 @@ class Agent:
         )
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
-        """Return the schedules of the host's reads by worker name. A read that blocks, for example
-        because device firmware hangs, delays only the reads of its worker."""
+        """Return the schedules of the host's reads, by worker name. A read may block, for example
+        because device firmware hangs. It delays only the reads on the same worker."""
         clock, host, settings, there = self.clock, self._host, self.settings, self.gpu_processes
         options = HostOptions(
             self.configuration,
@@ -219,8 +219,8 @@ class Agent:
 
 
 def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """Return the number of GPUs that this machine is expected to have. Only the service updates the
-    number on disk; other commands read it."""
+    """Return the object that determines how many GPUs this machine should have. Only the service
+    writes this number to disk. Other commands read it."""
     own = state_folder()
     real = hardware.library is real_library
     folder = (own or STATE) if real else None

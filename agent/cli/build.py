@@ -14,7 +14,7 @@ from agent.simulator import parse
 
 
 def generated(settings: Settings) -> dict[str, str]:
-    """Return the content of every generated file, by relative path. Omit the dashboards if the
+    """Return the contents of all generated files, by relative path. Omit the dashboards if the
     `dashboards` extra is not installed."""
     from agent.faults.thresholds import AlertThresholds
     from agent.status.model import Status

@@ -1,4 +1,4 @@
-"""The `dgx-telemetry check` command. It reports the system, faults, and absent metrics."""
+"""The `dgx-telemetry check` command. It reports the system, its faults, and absent metrics."""
 
 import argparse
 import io
@@ -34,7 +34,7 @@ from agent.status.model import Level, Status
 from exporters.snapshot_json import document
 
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
-"""Exit status by level of the most severe finding. Exit status 2 is used for usage errors."""
+"""Exit status by level of the most severe finding. It is never 2, the status of usage errors."""
 
 DAY = 86_400.0
 DRIVERS = re.compile(
@@ -42,12 +42,12 @@ DRIVERS = re.compile(
     r"\{\d+\}\[Hardware Error\]",
     re.IGNORECASE,
 )
-"""Pattern for kernel log lines of drivers. Other lines may contain the output of programs."""
+"""Pattern for kernel log lines from drivers. Other lines may contain output of programs."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the findings, and return the exit status of the most severe finding. The check runs in
-    a child process, because opening a file may block."""
+    """Print the report, and return the exit status for its most severe finding. The check runs in a
+    child process, because opening a file may block."""
     width = terminal_width()
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """Return the result of a check that failed with the error `why`. If `why` is empty, the child
-    process did not respond within `seconds`."""
+    """Return the result of a check that failed with the error `why` or, if `why` is empty, that did
+    not finish within `seconds`."""
     if why:  # a bug in this program is not a fault of the node and must not drain it
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"
@@ -82,8 +82,8 @@ def without_answer(why: str, seconds: float) -> Answer:
 
 
 def look_at(arguments: argparse.Namespace, width: int) -> Answer:
-    """Check the running agent or, without an agent, this machine. Return the report as text and as
-    a JSON document, and the content of the bundle files."""
+    """Check the machine of the running agent or, without an agent, this machine. Return the report
+    as text and as a JSON document, and the contents of the bundle files."""
     settings = settings_of(arguments)
     if arguments.bundle:
         check_target(arguments.bundle)
@@ -101,12 +101,12 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
 
 
 def exit_status(status: Status) -> int:
-    """Return the exit status of the most severe finding."""
+    """Return the exit status for the most severe finding in a status."""
     return max((STATUS[one.level] for one in status.findings), default=0)
 
 
 def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON document: the exit status, all values of the snapshot, and all findings."""
+    """Return a JSON document of the exit status, the values in the snapshot, and the findings."""
     found = [
         {
             "kind": one.kind,
@@ -121,8 +121,8 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:
-    """Return the content of the bundle files, with host names and serials masked as in recordings.
-    User names are always omitted, whatever the settings are."""
+    """Return the contents of the bundle files, by name. Host names and serial numbers are masked,
+    as in recordings. User names are omitted, even if the settings enable them."""
     from exporters.prometheus import Exposition  # importing prometheus_client reads /proc
 
     last = without_names(last, Derived())
@@ -151,14 +151,14 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Return the drivers' kernel log lines. Program names, and the text after them, are removed."""
+    """Return the drivers' kernel log lines, without program names and the text after them."""
     own = (line for line in lines if DRIVERS.match(line.text))
     found = ((line.at, re.sub(r"((?:name|comm)[=: ]+).*", r"\1...", line.text)) for line in own)
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 
 
 def write(path: Path, texts: Mapping[str, str]) -> str:
-    """Write the bundle as an archive with mode 0600, and return the names of its files."""
+    """Write `texts` to an archive with mode 0600, and return a list of its files as text."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in texts.items():
@@ -170,7 +170,7 @@ def write(path: Path, texts: Mapping[str, str]) -> str:
 
 
 def page(look: StatusView, width: int = USUAL_COLUMNS, note: str = "") -> Iterator[str]:
-    """Yield the lines of the report: system, sources, limits, absent values, and faults."""
+    """Yield the lines of the report on the system, sources, limits, absent values, and faults."""
     status = look.status
     machine = status.machine
     yield from prose(machine.text, width, indent="")

@@ -1,4 +1,4 @@
-"""Runs a check in a child process, and kills the child process if it does not finish in time."""
+"""Runs a check in a child process, and kills this process if it does not finish in time."""
 
 import json
 import os
@@ -17,8 +17,8 @@ WRONG_INPUT, BROKEN = "wrong_input", "broken"
 
 
 def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
-    """Run `look` in a child process, and return its result. If the process does not finish in time,
-    return None, or a BROKEN result if the process waited for a CPU for at least half of the time.
+    """Run `look` in a child process, and return its result. After `timeout` seconds, return None,
+    or a BROKEN result if the process waited for a CPU for at least half of the time.
 
     The child process closes its output, so that a pipe from this program does not stay open while a
     driver hangs. If `look` raises BadInput, raise it. Return other exceptions as a BROKEN result.
@@ -52,8 +52,8 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
 
 
 def _answer(look: Callable[[], Answer], writing: Connection) -> None:
-    """Write the result of `look` to the pipe, and exit without waiting for other threads. This
-    function runs in the child process."""
+    """In the child process, write the result of `look` to the pipe `writing`, and exit without
+    waiting for other threads."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):
@@ -68,9 +68,9 @@ def _answer(look: Callable[[], Answer], writing: Connection) -> None:
 
 
 def _delay(process: int, elapsed: float) -> float:
-    """Return the number of seconds for which the threads of a process waited for a CPU. The threads
-    of a check run in turn, so their waiting times are added up. The kernel counts a wait only when
-    it ends, so a thread that is runnable now is assumed to have waited whenever it did not run."""
+    """Return the sum of the seconds for which each thread of a process waited for a CPU. The
+    threads of a check run one after another. The kernel counts a wait when it ends, so a thread
+    that waits now is assumed to have waited for the part of `elapsed` in which it did not run."""
     waited = 0.0
     for path in Path(f"/proc/{process}/task").glob("*/schedstat"):
         with suppress(OSError, ValueError, IndexError):

@@ -15,26 +15,26 @@ from agent.hardware.files import RealFiles, text_or_nothing
 from agent.model import Snapshot
 
 RELEASE_SECONDS = 10.0
-"""Time limit in seconds for releasing the driver. The thread for NVML events waits for at most 2 s,
-so a longer delay means that a call hangs."""
+"""Time limit in seconds for releasing the driver. The thread for NVML events takes up to 2 s, so a
+much longer delay means that a call hangs."""
 
 IN_FORCE = 3600.0
-"""The agent uses the driver again this many seconds after the last change of the release file, so
-that a forgotten file does not disable monitoring permanently."""
+"""The release file is ignored if it has not been modified for this many seconds. Therefore, a
+forgotten file does not disable monitoring permanently."""
 
 NVIDIA_NODES = "/dev/nvidia"
 
 
 class DriverConfig(Section, frozen=True):
-    """Settings for releasing the driver. The agent releases the driver while `release_file` exists
-    and is younger than IN_FORCE. If the path is empty, the agent never releases the driver."""
+    """Settings for releasing the driver. The agent does not use the driver while `release_file`
+    exists, for at most IN_FORCE seconds. If the path is empty, it always uses the driver."""
 
     table = "driver"
     release_file: str = "/run/dgx-telemetry-release-driver"
 
 
 def asked_by(config: DriverConfig) -> str:
-    """Return the reason not to use the driver, or an empty string if the agent may use it."""
+    """Return why the agent must not use the driver, or an empty string if it may use it."""
     try:
         age = time.time() - Path(config.release_file).stat().st_mtime
     except (OSError, ValueError):
@@ -55,10 +55,10 @@ def device_nodes() -> set[str]:
 
 @dataclass(slots=True, eq=False)
 class DriverRelease:
-    """Called after each tick. It restarts this program if, after a release, a thread hangs in the
-    driver or NVML keeps a device node open. On restart, the kernel closes all open files. The
-    program does not load NVML while the driver must stay released. The program also restarts after
-    the driver was replaced, because the old library remains mapped and no longer works."""
+    """Requests a restart of this program if NVML still has a device node open after a release, for
+    example because a call hangs. A restart closes all files. After it, the program does not load
+    NVML while the driver must stay released. Also requests a restart if the driver was replaced,
+    because the old library no longer works. It is called after each tick."""
 
     asked_back: Callable[[], str]
     clock: Clock
@@ -88,7 +88,7 @@ class DriverRelease:
 
 
 def execute_again() -> None:
-    """Execute this program again in the same process. Open files are closed, and threads end."""
+    """Replace this process with a new run of the same program, without open files and threads."""
     for opened in Path("/proc/self/fd").iterdir():
         if (number := int(opened.name)) > 2:
             with suppress(OSError):  # the descriptor for listing this directory

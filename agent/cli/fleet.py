@@ -2,7 +2,7 @@
 FILE]`.
 
 `dgx-telemetry up --fleet` starts this module. It runs one agent for each scenario in the fleet.
-Each node serves the metrics of the agent for its scenario (see agent/simulator/README.md).
+Each node serves the metrics of its scenario's agent (see agent/simulator/README.md).
 """
 
 import argparse
@@ -22,8 +22,8 @@ from exporters.server import MOST_CONNECTIONS, serve
 
 
 async def run_fleet(given: argparse.Namespace) -> None:
-    """Serve a fleet until a stop signal arrives. All agents have the same settings. Raise BadInput
-    if the server cannot listen on the address."""
+    """Serve the metrics of a fleet until a stop signal arrives. All agents have the same settings.
+    Raise BadInput if the server cannot listen on its address."""
     nodes, clock, settings = plan(given.number), SystemClock(given.speed), settings_of(given)
     agents = {
         kind: Agent(settings, simulated_hardware(f"{given.system}:{kind}", clock), clock)

@@ -25,7 +25,7 @@ UNIT_FOLDER = Path("/etc/systemd/system")
 DROP_INS = UNIT_FOLDER / f"{SERVICE}.d"
 PACKAGED = Path("/usr/lib/systemd/system", SERVICE)
 BOOTED = Path("/run/systemd/system")
-"""Directory that exists only if systemd is the init system, as tested by sd_booted(3)."""
+"""Directory that exists only if systemd is the init system (see sd_booted(3))."""
 
 Command = tuple[str | Path, ...]
 
@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def installing() -> Iterator[Command]:
-    """Yield commands that install the program and its units, and then enable and start the service.
-    If the program was installed as a package, only enable and start the service."""
+    """Yield the commands that install the program and its systemd units, and then enable and start
+    the service. If a package has installed the program, only enable and start the service."""
     if not PACKAGED.exists():
         if HOME.exists() and not MARK.exists():
             raise BadInput(f"{HOME} is there, and was not made by this command: move it away")
@@ -72,8 +72,8 @@ def installing() -> Iterator[Command]:
 
 
 def uninstalling(*, purge: bool) -> Iterator[Command]:
-    """Yield commands that stop and disable the service, and that remove its files. `purge` also
-    removes its settings and state. Directories that contain files of other programs are kept."""
+    """Yield the commands that stop and disable the service, and remove its files. If `purge` is
+    true, also remove its settings and state. Keep directories with files of other programs."""
     units = [UNIT_FOLDER / name for name in UNITS]
     if any(unit.exists() for unit in units):
         yield "systemctl", "disable", "--quiet", "--now", *UNITS
@@ -97,8 +97,8 @@ def uninstalling(*, purge: bool) -> Iterator[Command]:
 
 
 def carry_out(commands: Iterable[Command], *, dry: bool = False) -> bool:
-    """Print and run each command, and return whether there was any command. If `dry` is true, only
-    print the commands. Raise BadInput if a command fails."""
+    """Print and run each command. Return False if there is no command. If `dry` is true, only print
+    the commands. Raise BadInput if a command fails."""
     any_of_them = False
     for command in commands:
         any_of_them = True

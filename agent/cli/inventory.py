@@ -1,11 +1,11 @@
 """The `dgx-telemetry inventory` command. It prints, writes, or serves the nodes of a fleet as
 Prometheus targets. The nodes come from a list, a file, or Slurm.
 
-A node that does not respond remains a target, so that an alert reports the node. A node is removed
-if Slurm has powered it off or if it is no longer listed. A drained node remains a target with a
-`drained` label that contains the reason. The scrape configurations in `deploy/fleet` drop this
-label from all series except those that Prometheus generates, such as `up`, so that draining a node
-does not create new series.
+A node that does not respond remains a target, so that an alert reports it. A node is removed if
+Slurm has powered it off or it is no longer listed. A drained node remains a target, and its label
+`drained` contains the reason. The scrape configurations in `deploy/fleet` drop this label from the
+node's series, so that draining a node does not create new series. Only series that Prometheus
+generates, such as `up`, have it.
 """
 
 import argparse
@@ -55,22 +55,22 @@ Document = list[dict[str, Any]]
 
 
 class RackTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `[[rack]]` table: a rack and its hosts."""
+    """A `[[rack]]` table in the fleet file: a rack and its hosts."""
 
     name: Name
     hosts: Hosts
 
 
 class DrainedTable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A `[[drained]]` table: hosts that are temporarily out of service."""
+    """A `[[drained]]` table in the fleet file: hosts that are temporarily out of service."""
 
     hosts: Hosts
     reason: Name = "taken out"
 
 
 class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """The fleet file. If `slurm` is true, the nodes come from Slurm, and the file only adds racks
-    and drained nodes."""
+    """The contents of the fleet file. If `slurm` is true, the nodes come from Slurm, and the file
+    contains only racks and drained nodes."""
 
     cluster: str = ""
     port: Port = 9935
@@ -81,7 +81,7 @@ class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FleetNode(NamedTuple):
-    """A node and its scrape address. If the node is out of service, `drained` is the reason."""
+    """A node and its scrape address. `drained` is the reason why it is out of service, if it is."""
 
     name: str
     address: str
@@ -90,8 +90,8 @@ class FleetNode(NamedTuple):
 
 
 def hosts_of(text: str, key: str = "hosts") -> list[str]:
-    """Return the host names in `text`, which may contain ranges, in the same order. If `text` is
-    invalid, raise Mismatch for the key `key`."""
+    """Return the host names in a list such as `n[1-3],gpu7`, in the same order. If the list is
+    invalid, raise Mismatch for the key `key` of the fleet file."""
     found: list[str] = []
     for word in filter(None, re.split(r"[,\s]+(?![^\[]*\])", text)):
         try:
@@ -134,7 +134,7 @@ def nodes(fleet: FleetFile, ask_slurm: Callable[[], Iterable[SlurmNode]]) -> lis
 
 
 def slurm_nodes(listing: Iterable[SlurmNode]) -> Iterator[FleetNode]:
-    """Yield all nodes that have GPUs and are not powered off."""
+    """Yield all Slurm nodes that have GPUs and are not powered off."""
     for node in listing:
         if not node.name or "gpu" not in (node.gres or "") or OFF_STATES & {*node.state}:
             continue
@@ -162,7 +162,7 @@ def targets(fleet: FleetFile, found: Iterable[FleetNode]) -> Document:
 
 
 def bracketed(host: str) -> str:
-    """Return the host as it is written before a port: an IPv6 address is in brackets."""
+    """Return a host in the form that precedes a port: an IPv6 address is in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
@@ -184,8 +184,8 @@ def document(arguments: argparse.Namespace) -> Document:
 
 
 def put(found: Document, path: Path | None) -> None:
-    """If the targets have changed, write them to the file, and print a message. If `path` is None,
-    print the targets instead."""
+    """Write the targets to the file at `path` and print a message, unless the file already contains
+    them. If `path` is None, print the targets instead."""
     text = json.dumps(found, indent=1) + "\n"
     if path is None:
         print(text, end="", flush=True)
@@ -196,8 +196,8 @@ def put(found: Document, path: Path | None) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the targets once or at an interval, or serve them over HTTP. An error at the start ends
-    the command. A later error is printed, and the file is not changed."""
+    """Write the targets once or at an interval, or serve them over HTTP. An error in the first
+    attempt ends the command. A later error is printed, and the file remains unchanged."""
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0

@@ -28,7 +28,7 @@ MOST_PAST, NAMED = 5, 2
 
 
 class StatusView(NamedTuple):
-    """A status, and the address of the runbook for its links."""
+    """A status to print, and the address of the runbook to which it links."""
 
     status: Status
     runbook: str = "RUNBOOK.md"
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def page(look: StatusView, width: int, note: str = "") -> Iterator[str]:
-    """Yield all lines: the time and machine, faults, GPUs, jobs, data paths, and the host."""
+    """Yield the lines of the output: time, machine, faults, GPUs, jobs, data paths, and host."""
     yield from prose(heading(look.status), width, indent="", hanging="  ")
     yield ""
     yield from verdict(look, width)
@@ -75,8 +75,8 @@ def heading(status: Status) -> str:
 
 
 def verdict(look: StatusView, width: int) -> Iterator[str]:
-    """Yield the headline, and then the findings that are not in the headline. A hidden finding is
-    shown below the finding that hides it."""
+    """Yield the lines for the headline, and then for the findings that are not in the headline. A
+    hidden finding follows the finding that hides it."""
     status = look.status
     spoken = {name for clause in status.headline for name in clause.findings}
     for clause in status.headline:
@@ -97,7 +97,7 @@ def verdict(look: StatusView, width: int) -> Iterator[str]:
 def _about(
     look: StatusView, one: HeadlineClause | FindingStatus, width: int, indent: str
 ) -> Iterator[str]:
-    """Yield the first step for a clause or finding, then its start time, alert, and runbook URL."""
+    """Yield lines with the advice, start time, alert, and runbook URL of a clause or finding."""
     if one.do:
         yield from prose(f"Do: {one.do}", width, indent=indent)
     parts = [
@@ -127,7 +127,7 @@ def _since(one: HeadlineClause | FindingStatus, status: Status) -> str:
 
 
 def body(status: Status, width: int) -> Iterator[str]:
-    """Yield the lines for GPUs, jobs, past events, data paths, and the host."""
+    """Yield the lines about GPUs, jobs, past events, data paths, and the host."""
     if status.gpus:
         yield ""
         yield from prose(", ".join(status.machine.models), width)
@@ -177,7 +177,7 @@ def gpus(status: Status, width: int) -> list[str]:
 
 
 def why(status: Status, width: int) -> Iterator[str]:
-    """Yield the reasons for the state of each group of GPUs, and the first step."""
+    """Yield lines with the reasons for the state of each group of GPUs, and the advice."""
     notes = {gpu.gpu: gpu.note for gpu in status.gpus if gpu.note}
     for group in status.groups:
         reason = ", ".join(group.why)
@@ -191,7 +191,7 @@ def why(status: Status, width: int) -> Iterator[str]:
 
 
 def jobs(status: Status, width: int) -> Iterator[str]:
-    """Yield a table with one row per running job, and then the details of each job."""
+    """Yield the lines of a table with one row per running job, and then the details of each job."""
     header = ("job", "GPUs", "seen for", "lost of GPU-h", "progress")
     rows = []
     for job in status.jobs:
@@ -209,7 +209,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
 
 
 def past(status: Status, width: int) -> Iterator[str]:
-    """Yield the most recent events that have ended."""
+    """Yield a line for each of the most recent events that have ended."""
     over = [event for event in status.events if event.until][:MOST_PAST]
     if over:
         yield ""
@@ -224,7 +224,7 @@ def _clock(at: datetime | None) -> str:
 
 
 def paths(status: Status, width: int) -> Iterator[str]:
-    """Yield a row for each data path with traffic, then other paths, and then the link rates."""
+    """Yield lines about the data paths with traffic, then other paths, and then link rates."""
     rows = [_path(row) for row in status.path_rows if row.moves]
     header = ("path", "device", "in/read each", "%", "out/write each", "%", "")
     spare = ("out/write each", "in/read each")

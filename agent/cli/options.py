@@ -1,5 +1,5 @@
-"""Functions for several subcommands. They create the settings, the hardware, and an agent from the
-flags, and handle stop signals."""
+"""Functions that several subcommands share. From the flags, they create settings, hardware, and
+agents. They also handle stop signals."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ SECTIONS: tuple[type[Section], ...] = (
 
 
 def config_path(arguments: argparse.Namespace) -> Path | None:
-    """Return the path in `--config`, or the default path if that file exists, or None."""
+    """Return the path in `--config`, or else the default path if this file exists, or None."""
     return arguments.config or (DEFAULT_PATH if DEFAULT_PATH.exists() else None)
 
 
@@ -56,8 +56,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def hardware_of(
     arguments: argparse.Namespace, clock: Clock, history: float = 0.0, kept: Path | None = None
 ) -> Hardware:
-    """Return real, simulated, or recorded hardware, depending on the flags. `history` and `kept`
-    are described in `real_host`."""
+    """Return real, simulated, or recorded hardware, as the flags specify. For `history` and `kept`,
+    see `real_host`."""
     replay = getattr(arguments, "replay", None)
     if replay is not None and arguments.simulate is not None:
         raise ConfigError("--simulate and --replay exclude each other")
@@ -70,7 +70,7 @@ def hardware_of(
 
 def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
     """Return a future that completes on SIGTERM, SIGINT (Ctrl-C), or a signal in `also`. Further
-    signals have no effect. There must be a running event loop."""
+    signals have no effect. Call this function in an event loop."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
@@ -84,14 +84,14 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
 
 
 FIRST_READINGS_SECONDS = 30.0
-"""Seconds to wait for the first readings. Without persistence mode, the driver starts slowly."""
+"""Timeout in seconds for the first readings. Without persistence mode, the driver starts slowly."""
 
 
 def local_agent(
     arguments: argparse.Namespace, settings: Settings, history: float = 0.0
 ) -> tuple[Agent, Hardware, StatusBoard]:
-    """Start an agent that reads this machine, with its hardware and a status board. The clock of a
-    simulated machine is advanced until its scenario has begun."""
+    """Return a new agent for this machine, its hardware, and its status board. For a simulated
+    machine, advance the clock until the scenario has begun."""
     clock = SystemClock()
     hardware = hardware_of(arguments, clock, history)
     if hardware.simulated:
@@ -102,9 +102,9 @@ def local_agent(
 
 
 async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> None:
-    """Run ticks until all reads have run, and one tick more, so that counters have rates. Stop
-    after `longest` seconds, excluding time spent waiting for a CPU. Return nothing, because
-    asyncio.run formats the result of a coroutine, which is slow for a snapshot."""
+    """Run ticks until all reads have run, and at least one more, so that counters have rates. Stop
+    after `longest` seconds without the time spent waiting for a CPU. Don't return the snapshot,
+    because asyncio.run would format it, which is slow."""
     # The rates of processes require two readings.
     poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
     watch = Stopwatch(agent.clock)
@@ -134,8 +134,8 @@ def first_look(
     history: float = 0.0,
     longest: float = FIRST_READINGS_SECONDS,
 ) -> tuple[Hardware, Snapshot, Status]:
-    """Read this machine. Return its hardware, its first snapshot, and its status. A late read is
-    reported as a fault at once, because a command that reads the machine once cannot wait."""
+    """Read this machine once. Return its hardware, the snapshot, and the status. The status reports
+    a late read as a fault immediately, because there is no later tick."""
     agent, hardware, board = local_agent(arguments, settings, history)
     agent.faults.waits = False
     asyncio.run(first_readings(agent, longest))

@@ -29,13 +29,13 @@ class _Parser(argparse.ArgumentParser):
         return text + simulated_machines() if "--simulate" in self._option_string_actions else text
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help. Unlike argparse, raise write errors."""
+        """Print the help. Unlike argparse, raise an error if the output cannot be written."""
         print(self.format_help(), end="", file=file)
 
 
 def simulated_machines() -> str:
-    """Return a string with the simulator's systems, scenarios, and faults. The text is read from
-    data files, because importing the simulator would double the time for printing the help."""
+    """Return the help text that lists the simulator's systems, scenarios, and faults. It uses data
+    files, because importing the simulator would double the time for printing the help."""
     folder = Path(__file__).parents[1] / "simulator"
     table = tomllib.loads((folder / "scenarios.toml").read_text("utf-8"))
     lists = [
@@ -102,8 +102,8 @@ TYPES: dict[str, Callable[[str], Any]] = {
 }
 _TABLE = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 COMMANDS: dict[str, dict[str, Any]] = _TABLE["commands"]
-"""The subcommands by name. The function `run` in the module with the same name implements each. A
-module is imported only if its command is used, so that the agent loads no unnecessary code."""
+"""The subcommands by name. The module with the same name contains the function `run`. It is
+imported only if the command is used, so that the agent loads no unnecessary code."""
 
 SHARED = {flag["name"]: flag for flag in _TABLE["shared"]}
 

@@ -1,4 +1,4 @@
-"""The `dgx-telemetry record` command. It records the raw responses of the hardware to a file."""
+"""The `dgx-telemetry record` command. It writes the raw responses of the hardware to a file."""
 
 import argparse
 import asyncio
@@ -17,7 +17,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent and record the responses of its hardware. Write the file atomically."""
+    """Run the agent, and write the responses of its hardware to a file, atomically."""
     from agent.replay.player import begins
 
     settings = settings_of(arguments)
@@ -50,15 +50,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def stop_once(*_: object) -> None:
-    """Stop as on Ctrl-C. Ignore later signals while the recording is written, because the shell and
-    the terminal may each send a signal."""
+    """Handle a stop signal: raise KeyboardInterrupt, so that the recording is written. Ignore
+    further signals, because a shell and a terminal may both send one."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
-    """Run the poller for `seconds` of the agent's clock, or until the recording is full."""
+    """Run the poller for `seconds` of the agent's clock, or until `full` returns True."""
     ticking = asyncio.create_task(agent.poller.run())
     end = clock.monotonic() + seconds
     while (left := end - clock.monotonic()) > 0 and not full():

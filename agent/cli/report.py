@@ -36,21 +36,21 @@ from agent.report.questions import HARDWARE, agent_report, prometheus_report
 from exporters.settings import HttpConfig
 
 MANY_LACK, MOST_NODES = 0.05, 5
-"""The report names up to MOST_NODES nodes that lack data for at least this share of their time."""
+"""The report names up to MOST_NODES nodes without data for at least MANY_LACK of their time."""
 
 MOST_ROWS = 40
-"""Maximum number of rows in a table. With more rows, the HTML page would not fit on one printed
-sheet. The CSV and JSON formats contain all rows."""
+"""Maximum number of rows in a table, so that the HTML page fits on one printed sheet. The CSV and
+JSON formats contain all rows."""
 
 TOP = 3
 """Number of summary sentences above the table. The other sentences are below the table."""
 
 POINTS = ".1%"
-"""Format of shares in a comparison. A change of a share is in percentage points."""
+"""Format of shares in a comparison of jobs, whose changes are in percentage points."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Create the report, and print it or write it to a file."""
+    """Create a report of GPU-hours, and print it or write it to a file."""
     settings = settings_of(arguments)
     if arguments.by == "cluster" and not arguments.prometheus:
         raise BadInput("--by cluster needs --prometheus: an agent knows its own node alone")
@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]:
-    """Yield a comparison of two jobs: speed, GPU-hours, goodput, energy, cost, and time by state.
-    Changes of shares are in percentage points, because relative changes would be misleading."""
+    """Yield the lines of a comparison of two jobs: speed, GPU-hours, goodput, energy, cost, and
+    time by state. Changes of shares are in percentage points, not relative."""
     kwh = [None if job.joules is None else job.joules / KWH for job in rows]
     costs = [None if job.unpriced else job.cost() for job in rows]
     figures: list[tuple[str, list[float | None], str]] = [
@@ -101,7 +101,7 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
 
 
 def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
-    """Return the report. A comparison of two jobs is a report with a row for each job. Raise
+    """Return the requested report. If two jobs are compared, it has a row for each job. Raise
     BadInput if there are no rows."""
     if not arguments.compare:
         report = _asked(arguments, settings, arguments.job or "")
@@ -149,11 +149,11 @@ LEGEND = {
     "kWh": "of the GPUs",
     UNKNOWN: "not measured",
 }
-"""Explanations of column titles and of the dash, printed only for those in the table."""
+"""Explanations of column titles and of the dash. Only those in the table are printed."""
 
 
 def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return the titles of the table columns, and the cells of the first rows."""
+    """Return the column titles of the table, and the cells of its first MOST_ROWS rows."""
     hours, lost = report.hours, f"lost {report.price.currency or 'cost'}"
     costs = {lost: lambda row: money([row], row.cost(LOST_STATES), Price())}
     parts = report.nodes if report.by == "node" else {}
@@ -179,11 +179,11 @@ def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
 
 
 DISPENSABLE = "kWh", "exposed", "idle", "of peak", "given", "of all", "held", "at work"
-"""Columns that are omitted if the terminal is too narrow, the first column first."""
+"""Columns to omit if the terminal is too narrow, in this order."""
 
 
 def overview(report: Report, width: int) -> Iterator[str]:
-    """Yield the title, the summary, the table (with names on one line), and notes."""
+    """Yield the lines of the title, the summary, the table, and the notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
     for sentence in islice(summary(report), TOP):
@@ -223,7 +223,7 @@ def _title(report: Report) -> str:
 
 
 def _notes(report: Report, titles: Container[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the rest of the summary, the legend for the given titles and rows, and the totals."""
+    """Yield the rest of the summary, the legend of the table, and the totals."""
     yield from islice(summary(report), TOP, None)
     shown = [word for word in LEGEND if word in titles or any(word in row for row in rows)]
     if legend := "; ".join(f"{word}: {LEGEND[word]}" for word in shown):
@@ -254,7 +254,8 @@ def _name(row: GpuTime) -> str:
 
 
 def efficiency(row: GpuTime, price: Price, width: int) -> Iterator[str]:
-    """Yield the report on one job: GPU-hours by state, goodput, energy, cost, and advice."""
+    """Yield the lines of a report on one job: GPU-hours by state, goodput, energy, cost, and
+    advice."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     name = row.name if row.name.startswith("job ") else f"job {row.name}"
     yield name[0].upper() + name[1:] + (f" ({about})" if about else "")

@@ -39,21 +39,21 @@ from exporters.web_file import WebFile
 
 SWITCH_INTERVAL = 0.0005
 """Seconds after which a thread yields the GIL to a waiting thread. Each tick reads hundreds of
-files and driver values, and after each read, the thread must wait until other threads, which render
-responses, yield the GIL. With the default of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
+files and driver values. After each of them, the reading thread waits until threads that render
+responses yield the GIL. With the default of 5 ms, 64 clients delayed ticks by up to 0.4 s."""
 
 
 def notify(
     notify_socket: journal.NotifySocket, sentence: Callable[[], str], snapshot: Snapshot
 ) -> None:
-    """Notify systemd of a tick. After the first tick, the service counts as ready even if the
-    driver has not responded: a hung driver raises an alert, and must not block the startup."""
+    """Notify systemd of a tick. The service is ready after the first tick, even if the driver has
+    not responded. A driver that hangs raises an alert, and must not block the startup."""
     ready = [journal.READY] if snapshot.tick == 1 else []
     notify_socket.send(journal.WATCHDOG, *ready, journal.status(sentence()))
 
 
 def condition_of(agent: Agent) -> str:
-    """Return a sentence that describes the state of the agent."""
+    """Return a sentence for systemd about the state of the agent, such as `Monitoring 8 GPUs.`"""
     poller, inventory = agent.poller, agent.gpus.inventory
     system = agent.system()
     awaited = poller.waiting_for()
@@ -71,14 +71,14 @@ def condition_of(agent: Agent) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or Ctrl-C. Hardware errors never stop the agent."""
+    """Run the agent until SIGTERM or Ctrl-C. Hardware errors do not stop it."""
     if _run(arguments):
         execute_again()
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> bool:
-    """Serve until a signal arrives or a restart is requested. Return whether to restart."""
+    """Run the agent until a signal arrives or a restart is requested. Return whether to restart."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     early = MemoryHandler(1000, flushOnClose=False)  # until logging is configured
     logging.getLogger().addHandler(early)
@@ -159,7 +159,8 @@ async def _serve(
 
 
 def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
-    """Return the renderer of an agent's metrics. If `process` is true, add `process_*` metrics."""
+    """Return the renderer of an agent's metrics. If `process` is true, it adds `process_*`
+    metrics."""
     return Exposition(
         lambda: agent.poller.latest,
         agent.clock.monotonic,
@@ -172,7 +173,7 @@ def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
 async def _listen(
     agent: Agent, web: WebFile, board: StatusBoard, feed: Feed, hours: Callable[[], bytes]
 ) -> Server:
-    """Start the HTTP server. Raise BadInput if the server cannot listen on the address."""
+    """Start the agent's HTTP server. Raise BadInput if it cannot listen on its address."""
     poller, http = agent.poller, agent.settings[HttpConfig]
     latest, now = lambda: poller.latest, agent.clock.monotonic
     dcgm = DcgmExposition(latest, now, poller.samples, lambda: agent.settings[DcgmConfig])
@@ -201,8 +202,8 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Log a warning if dashboards or rules need metrics that are dropped, or if the configuration
-    uses the old name of the metric set."""
+    """Log a warning if the configuration drops metrics that dashboards or rules need, or if it uses
+    the old name of the metric set."""
     if config.set == "small":
         log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:
@@ -212,9 +213,9 @@ def log_dropped(config: MetricsConfig) -> None:
 
 def freeze_gc() -> None:
     """Exclude all existing objects from garbage collection, because a full collection blocked all
-    threads for up to 40 ms. Also raise the threshold for collections: each tick creates thousands
-    of objects that live for seconds, and with the default threshold of 700, several collections per
-    tick took 1 ms with eight GPUs."""
+    threads for up to 40 ms. Also raise the threshold for a collection, because each tick creates
+    thousands of objects that live for seconds. With the default of 700, several collections per
+    tick took 1 ms in total on eight GPUs."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000)  # new objects

@@ -34,7 +34,7 @@ class RunningAgent:
         return place(self.url)
 
     def status(self, timeout: float = ANSWER_SECONDS) -> Status:
-        """Return the current status. Raise NoAnswer if the agent does not respond in `timeout`
+        """Return the current status. Raise NoAnswer if the agent does not respond within `timeout`
         seconds, or if its status cannot be decoded."""
         found = fetched(f"{self.url}/api/v1/status", timeout)
         try:
@@ -44,7 +44,7 @@ class RunningAgent:
             raise NoAnswer(f"{self.place} {why}") from error
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all values from `/api/v1/snapshot`. Raise NoAnswer if there is no response."""
+        """Return the document of `/api/v1/snapshot`. Raise NoAnswer if there is no response."""
         found: dict[str, Any] = fetched(f"{self.url}/api/v1/snapshot")
         return found
 
@@ -58,9 +58,9 @@ def address_of(here: HttpConfig) -> str:
 
 
 def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAgent | None, str]:
-    """Return the agent to query. If the command must read this machine instead, return None and the
-    reason. Raise NoAnswer if the agent in `--agent` does not respond, and ConfigError if the system
-    is unknown or flags conflict."""
+    """Return the agent to query, or None and the reason if the command must read this machine
+    itself. Raise NoAnswer if the agent in `--agent` does not respond. Raise ConfigError if flags
+    conflict or the system is unknown."""
     MachineSpecs.of(settings, "")
     if arguments.simulate is not None or arguments.replay is not None:
         if arguments.agent:

@@ -1,4 +1,4 @@
-"""Reduces the memory of a process that runs for months. Call its functions before other imports."""
+"""Reduces the memory use of long-running processes. Call these functions before other imports."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX
 from agent.threads import in_time
 
 M_ARENA_MAX = -8
-"""Value of the M_ARENA_MAX constant in malloc.h of glibc."""
+"""Value of M_ARENA_MAX in glibc's malloc.h."""
 
 
 def take_one_arena() -> None:
@@ -23,8 +23,8 @@ def take_one_arena() -> None:
 
 def leave_tls_out(web_config: str | None, config: Path | None) -> None:
     """Prevent the import of OpenSSL, unless a web configuration file may enable TLS. asyncio and
-    aiohttp work without `ssl`, and hashlib works without `_hashlib` if Python has its own
-    implementations of the hash functions."""
+    aiohttp work without the module `ssl`. hashlib works without `_hashlib` if Python has its own
+    hash functions."""
     if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
         return
     with suppress(OSError, ValueError, RecursionError):  # errors are reported on startup

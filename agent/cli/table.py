@@ -12,10 +12,10 @@ from agent.jobs.job import percent
 UNKNOWN = "-"
 USUAL_COLUMNS = 80
 LEAST = 40
-"""Minimum width in columns. A narrower terminal wraps the lines itself."""
+"""Minimum width of the output in columns. A narrower terminal wraps the lines itself."""
 
 WIDEST_COLUMNS = 140
-"""Maximum width in columns, because longer lines are hard to read."""
+"""Maximum width of the output in columns. Longer lines are hard to read."""
 
 GUTTER = 2
 NARROWEST = 12
@@ -23,7 +23,7 @@ NARROWEST = 12
 
 
 def local(at: float) -> datetime:
-    """Return a Unix timestamp as a datetime in the local time zone, or in UTC if that fails."""
+    """Return the local time at a Unix timestamp, or the time in UTC if this fails."""
     moment = datetime.fromtimestamp(at, UTC)
     try:
         return moment.astimezone()
@@ -69,7 +69,8 @@ def table(
 
 
 def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) -> list[int]:
-    """Return the width of each column, reduced so that a row fits into `width` if possible."""
+    """Return column widths with which a row fits into `width`, if possible. Do not reduce
+    `kept`."""
     columns = range(len(kept))
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width
@@ -85,8 +86,8 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
 
 
 def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
-    """Return the minimum width of each column: at least `NARROWEST` (or the width of a narrower
-    column), and wide enough that no word is split."""
+    """Return the minimum width of each column. Columns in `kept` keep their width. Other columns
+    have the width of their longest word, or of their text up to NARROWEST."""
     lines = partial(textwrap.wrap, width=NARROWEST, break_long_words=False)
     parts = (
         (row[i : i + 1] if keep else lines(row[i]) for row in cells) for i, keep in enumerate(kept)
@@ -111,5 +112,5 @@ def share(value: float | None) -> str:
 
 
 def of(value: float | None, limit: float | None, scale: float = 1.0) -> str:
-    """Return the text `value/limit`, each divided by `scale`. An absent value is a dash."""
+    """Return `value` and `limit`, divided by `scale`, as in `350/700`. A dash replaces None."""
     return "/".join(UNKNOWN if one is None else f"{one / scale:.0f}" for one in (value, limit))

@@ -48,13 +48,13 @@ async def tail_alerts(port: int) -> None:
 
 
 def by_name(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Return the alerts by fingerprint. Omit the watchdog alert, which always fires."""
+    """Return the alerts by fingerprint, without the watchdog alert, which always fires."""
     return {a["fingerprint"]: a for a in alerts if a["labels"].get("severity", "none") != "none"}
 
 
 def lines(alerts: Iterable[Alert]) -> Iterator[str]:
-    """Yield a line for each alert. If several GPUs of a node have the same alert, yield a single
-    line with the description of the first alert."""
+    """Yield a line for each alert. If several GPUs of a node have the same alert, yield only one
+    line, with the description of the first alert."""
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]
@@ -72,7 +72,7 @@ def _gpu(alert: Alert) -> int:
 
 
 FALLBACK = "dgx-h100"
-"""The system to simulate on a machine without a GPU. All scenarios run in turn."""
+"""The system that `up` simulates on a machine without a GPU. Its scenarios run in turn."""
 
 OF_FLEET = "dgx-1-v100"
 """The system of the nodes in a simulated fleet, unless `--simulate` names another."""
@@ -80,7 +80,7 @@ OF_FLEET = "dgx-1-v100"
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """The programs of the stack to start, and their options."""
+    """The programs that `up` starts, and their options."""
 
     settings: Settings
     agent_flags: Sequence[str]
@@ -92,14 +92,14 @@ class StackPlan:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start the stack, print the addresses of its programs, and stop the stack on Ctrl-C."""
+    """Start the stack, print the addresses of its programs, and stop them on Ctrl-C."""
     plan = plan_of(arguments)
     asyncio.run(_until_signal(plan, arguments.data))
     return 0
 
 
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
-    """Return the plan for the flags and this machine. Raise BadInput if flags conflict."""
+    """Return the plan that the flags and this machine require. Raise BadInput if flags conflict."""
     from agent import simulator
     from agent.simulator import fleet
     from alerts.receivers import Receivers
@@ -176,7 +176,7 @@ def programs_of(folder: Path, plan: StackPlan, ports: FreePorts) -> list[StackPr
 
 
 def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
-    """Write the configuration files of all programs, and clear the logs of an earlier stack."""
+    """Write the configuration files of all programs, and clear the logs of the previous stack."""
     from agent.faults.thresholds import AlertThresholds
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers

@@ -1,5 +1,5 @@
 """The `dgx-telemetry watch` command. It shows the output of `once` in full-screen mode, and updates
-it every second. The keys are similar to the keys of `top`."""
+it every second. Its keys are similar to those of `top`."""
 
 import argparse
 import asyncio
@@ -53,7 +53,7 @@ HELP = (
     "q  end",
 )
 KEY = re.compile(r"\x1b(?:\[|O)[0-9;]*[A-Za-z~]|.", re.DOTALL)
-"""Pattern for a key press: a terminal escape sequence or a single character."""
+"""Pattern for the input of a key press: a terminal escape sequence or a single character."""
 
 SCROLL = {
     **{f"\x1b{start}{end}": step for start in "[O" for end, step in (("A", -1), ("B", 1))},
@@ -68,7 +68,7 @@ SCROLL = {
 
 @dataclass(slots=True)
 class ViewChoice:
-    """The view on the screen. `gpu` is a GPU index, and `top` is the first visible line."""
+    """The view that the user has selected. `gpu` is an index. `top` is the first visible line."""
 
     shown: str = "a"
     gpu: int = 0
@@ -77,7 +77,7 @@ class ViewChoice:
     ended: bool = False
 
     def press(self, key: str, gpus: Collection[int] = ()) -> None:
-        """Handle a key press. Unknown keys have no effect."""
+        """Update the view for a key press. Unknown keys have no effect."""
         if key in SCROLL:
             self.top = max(0, self.top + SCROLL[key])
         elif key == "q":
@@ -95,15 +95,15 @@ class ViewChoice:
 
 @dataclass(slots=True)
 class Shown:
-    """Content of the screen: the latest status, and where it comes from."""
+    """The latest status, and a line of text about its source."""
 
     source: str = ""
     look: StatusView | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, look: StatusView | None, source: str) -> None:
-        """Store a new status and its source. If `look` is None, keep the previous status; `source`
-        is then the reason why there is no new status."""
+        """Store a new status and its source. If `look` is None, keep the previous status. `source`
+        then contains the reason why there is no new status."""
         self.look, self.source = look or self.look, source
         self.changed.set()
 
@@ -186,7 +186,7 @@ def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
 
 
 class Screen:
-    """Writes to the terminal in full-screen mode, or line by line if there is no terminal."""
+    """Draws on a full-screen terminal if `whole` is true, or else prints to a pipe or file."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole
@@ -210,12 +210,13 @@ class Screen:
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
     def say(self, sentence: str) -> None:
-        """Show a sentence instead of a status. If there is no terminal, print nothing."""
+        """Show a sentence instead of a status, but only in full-screen mode."""
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
     def draw(self, look: StatusView, choice: ViewChoice, source: str) -> None:
-        """Draw the visible part of a status for the current size of the terminal."""
+        """Draw the part of a status that fits the terminal, or print all lines to a pipe or
+        file."""
         first, body, source, keys = text(look, choice, source, terminal_width())
         if not self.whole:
             print("\n".join([first, *body, source, ""]), flush=True)
@@ -236,8 +237,8 @@ class Screen:
 def text(
     look: StatusView, choice: ViewChoice, source: str, width: int
 ) -> tuple[str, list[str], str, str]:
-    """Return the line about the machine, the lines of the selected view, the line about the source
-    of the status, and the line with the keys."""
+    """Return four parts of the screen: the line about the machine, the lines of the selected view,
+    the line about the source of the status, and the line that explains the keys."""
     first = cut(once.heading(look.status), width)
     keys = f"h help  q end  s sort ({choice.sort})  0-9 one GPU  a all"
     body = [printable(line) for line in _body(look, choice, width)]

@@ -1,4 +1,4 @@
-"""Filters for raw values, because counters wrap, reset, and jump, and some readings are wrong."""
+"""Filters raw counter values. Counters wrap, reset, and jump, and some readings are wrong."""
 
 from dataclasses import dataclass, field
 
@@ -11,15 +11,15 @@ FELL = Absent(Reason.UNKNOWN, "the counter fell, and the next reading must confi
 
 @dataclass(slots=True)
 class CounterFilter:
-    """Tracks a raw counter, and returns the value to export, or None while it is in doubt.
+    """Filters the raw values of a counter. Doubtful values are not exported.
 
     `fastest` is the maximum plausible increase per second in the unit of the counter, or None for
-    event counters. A decrease that the next reading confirms is a reset: the exported value then
-    drops to the raw value, as Prometheus expects of a counter reset. If the next reading reverts a
-    decrease or a leap (an implausible increase), it is a glitch and is never exported. If the two
-    readings after a plausible value return to the previous level, that value was a glitch, too. The
-    exported value excludes persistent leaps, except for event counters. It also excludes decreases
-    to values that the counter cannot have reached from 0 in the elapsed time.
+    event counters. A larger increase is a leap. A decrease that the next reading confirms is a
+    reset: the exported value then drops to the raw value, as Prometheus expects. A decrease or leap
+    that the next reading reverts is a glitch, and is never exported. A plausible value is also a
+    glitch if the two readings after it return to the previous level. The exported value excludes
+    persistent leaps, except for event counters. It also excludes decreases to values that the
+    counter cannot have reached from 0 in the elapsed time.
     """
 
     fastest: float | None = None
@@ -32,7 +32,7 @@ class CounterFilter:
 
     def read(self, raw: float, at: float) -> float | None:
         """Return the value to export for a raw value at time `at` (monotonic s), or None if the raw
-        value is not plausible given the previous values."""
+        value is doubtful."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):
@@ -47,7 +47,7 @@ class CounterFilter:
         return self._accept(raw, at)
 
     def doubt(self, raw: float) -> Absent:
-        """Return the reason why a value is absent: it is in doubt until the next reading."""
+        """Return the reason why a raw value is not exported before the next reading."""
         if self._value is None or raw < self._value:
             return FELL.without_traceback()
         return Absent(Reason.IMPLAUSIBLE, f"the counter leapt from {self._value:g} to {raw:g}")
@@ -70,14 +70,14 @@ class CounterFilter:
 
 
 FALLS = 5
-"""An event count decreases only after this many consecutive readings that are lower but not 0."""
+"""An exported event count decreases only after this many consecutive lower readings above 0."""
 
 
 @dataclass(slots=True)
 class Confirmation:
-    """Tracks a value, and exports a change of more than `step` only if the next reading confirms
-    it, so that a single wrong reading has no effect. For an event count (`counts`), the smaller of
-    the last two readings is exported, so that a reverted change does not look like new events."""
+    """Filters the values of a series. A change of more than `step` is exported only if the next
+    reading confirms it, so that a single wrong reading has no effect. If the series counts events
+    (`counts`), the smaller of the last two readings is exported."""
 
     step: float
     counts: bool
@@ -107,15 +107,16 @@ SeriesKey = tuple[str, ...]  # A series of a read: metric name and sample labels
 
 @dataclass(slots=True)
 class Filters:
-    """The filters for the series of a read. If a complete run of the read does not report a series,
-    its filter is dropped, because the device is gone and its name may be reused."""
+    """The filters for all series of a read. If a complete run of the read does not report a series,
+    its filter is dropped. The device is gone, and another device may get its name."""
 
     _before: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _now: dict[SeriesKey, CounterFilter | Confirmation] = field(default_factory=dict)
     _doubtful: bool = False
 
     def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
-        """Return the value to export for a series. Raise Absent while the value is in doubt."""
+        """Return the value to export for the raw value of a series. Raise Absent if it is
+        doubtful."""
         key = (metric.name, *labels)
         one = self._before.get(key)
         if one is None and metric.step is not None:
@@ -136,8 +137,8 @@ class Filters:
             self._now[key] = self._before[key]
 
     def end_run(self) -> bool:
-        """Drop the filters of series that this run did not report. Return whether the value of a
-        series is in doubt, so that the read should run again in the next tick."""
+        """Drop the filters of series that this run did not report. Return whether any series has a
+        doubtful value, so that the read should run again in the next tick."""
         self._before, self._now = self._now, {}
         doubtful, self._doubtful = self._doubtful, False
         return doubtful
@@ -145,10 +146,9 @@ class Filters:
 
 @dataclass(slots=True)
 class Integral:
-    """A counter that the agent computes as the integral of a rate since the agent started.
+    """A counter that the agent computes by integrating a rate since the agent started.
 
-    If more than `longest` seconds pass between two readings, the time between them is a gap, and is
-    not counted.
+    If more than `longest` seconds pass between two readings, the time between them is not counted.
     """
 
     metric: Metric
@@ -157,8 +157,8 @@ class Integral:
     _at: float | None = None
 
     def add(self, rate: float, at: float) -> float:
-        """Add `rate` (units per second) for the time since the last reading, and return the total.
-        Raise Absent if the rate is impossible."""
+        """Add `rate` (units per second) times the seconds since the last call, and return the
+        total. Raise Absent if the rate is impossible."""
         fastest = self.metric.fastest or LARGEST
         rate = checked(rate, Range(0, fastest), self.metric.origin)
         if self._at is not None and 0.0 < at - self._at <= self.longest:

@@ -1,4 +1,4 @@
-"""State of the GPUs that sources, reading threads, and other parts of the agent share."""
+"""Data about GPUs that the threads of the agent share."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from agent.model import Absence, GpuIdentity, Labels, Reason
 class GpuProcesses:
     """The PIDs of the compute processes on every GPU, by GPU labels (index, UUID).
 
-    The NVML worker writes these entries, and the host worker reads them. Each entry is replaced as
-    a whole, so that no lock is needed.
+    The NVML worker writes the entries, and the host worker reads them. Each entry is replaced as a
+    whole, so that no lock is necessary.
     """
 
     _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class GpuProcesses:
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
-        """Forget all GPUs that are not in `gpus`, such as lost GPUs and old indexes of GPUs."""
+        """Remove the entries of all GPUs that are not in `gpus`, such as lost GPUs."""
         kept = set(gpus)
         for table in (self._by_gpu, self._divided):
             for gone in table.keys() - kept:
@@ -58,7 +58,7 @@ WINDOW_SECONDS = 30.0  # Seconds per window; the longest visit is kept for two w
 
 @dataclass(slots=True, eq=False)
 class GpuState:
-    """State of a GPU. Some reads set it, and it determines when other reads of the GPU run."""
+    """State of a GPU that some reads set, and that determines when other reads of the GPU run."""
 
     has_processes: bool = False  # a compute process is present, so costly reads are frequent
     lost_at: float | None = None  # when the GPU was lost, on the agent's clock
@@ -69,7 +69,7 @@ class GpuState:
 
 @dataclass(slots=True, eq=False)
 class GpuAnswers:
-    """Statistics about driver calls for a GPU. Only the thread that reads the GPU writes them."""
+    """Duration and failures of a GPU's driver calls, written by the thread that reads the GPU."""
 
     failures: int = 0  # reads with a failed call, excluding permanent refusals
     timeouts: int = 0  # timeouts of the driver in this turn
@@ -91,7 +91,7 @@ class GpuAnswers:
 
 @dataclass(frozen=True, slots=True)
 class GpuInventory:
-    """The known GPUs. An inventory is immutable; a change creates a new inventory."""
+    """The known GPUs at one time. An inventory is immutable. A change creates a new inventory."""
 
     generation: int = 0  # incremented when the driver connects or a GPU returns
     driver_version: str = ""
@@ -116,7 +116,7 @@ class GpuInventory:
 
 @dataclass(frozen=True, slots=True)
 class EventSubscription:
-    """The GPUs to subscribe to for NVML events. A new `generation` requires a new subscription."""
+    """The GPUs whose NVML events the agent needs. A new `generation` requires a new event set."""
 
     generation: int
     nvml: Nvml

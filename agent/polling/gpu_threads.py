@@ -1,10 +1,10 @@
-"""Assigns threads to GPUs: one for all GPUs, and one for each GPU whose calls hang.
+"""Assigns threads to GPUs: a shared thread for all GPUs, and a thread for each GPU that hangs.
 
-Concurrent callers of NVML spin on the driver's lock, so a single thread visits all GPUs in turn: it
-runs the due reads of one GPU after another. If these reads (a visit) take too long, the thread
-stays with the GPU, and another thread visits the other GPUs in the same tick. The GPU keeps its own
-thread until it has responded promptly for some minutes, because its next call may hang again. The
-reads of this GPU run last, so that calls for two GPUs are concurrent only if one of them hangs.
+Concurrent callers of NVML spin on the driver's lock. Therefore, a single thread visits one GPU
+after another. In a visit, it runs the due reads of the GPU. If a visit takes too long, the thread
+stays with this GPU, and another thread visits the other GPUs in the same tick. The GPU keeps its
+own thread until it has responded promptly for some minutes, because its next call may hang again.
+Its reads run after the visits, so that calls for two GPUs are concurrent only if one of them hangs.
 """
 
 import threading
@@ -21,25 +21,25 @@ from agent.model import Absent, Reason
 from agent.polling import intervals
 
 OVERTAKEN = 0.3
-"""If a visit takes longer than this (wall-clock seconds), another thread continues with the other
-GPUs, so that they are read in this tick. A visit up to PATIENCE has no other effect."""
+"""If a visit takes longer than this (wall-clock seconds), another thread visits the other GPUs in
+this tick. Only if it takes longer than PATIENCE does the GPU count as hanging."""
 
 PATIENCE = 1.0  # Wall-clock seconds of a visit after which its GPU counts as silent
 PROMPT = 0.5  # Wall-clock seconds for all due reads of a GPU with its own thread
 
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 300.0
-"""Seconds between the end of a call that hung and the next attempt. Each hang doubles the pause."""
+"""Seconds to wait after a visit that hung. Each further hang doubles the pause."""
 
 PROBATION, LONGEST_PROBATION = 150.0, 3600.0
-"""A GPU that responds again keeps its own thread for PROBATION times its pause (at first 5 min),
-and at most for LONGEST_PROBATION seconds."""
+"""A GPU that responds again keeps its own thread for PROBATION times its last pause (5 min after
+the first hang), but at most for LONGEST_PROBATION seconds."""
 
 MOST_IN_VAIN = 2  # maximum number of GPUs in a row that hang
 FORGOTTEN = 600.0  # Seconds without a hang after which a GPU's pause is reset
 
 
 class Left(Exception):
-    """Raised after the reads of a GPU if another thread has taken over the other GPUs."""
+    """Raised after a visit if another thread has taken over the other GPUs."""
 
     def __init__(self, gpu: "LeftGpu") -> None:
         super().__init__(gpu.index)
@@ -48,7 +48,7 @@ class Left(Exception):
 
 @dataclass(slots=True, eq=False)
 class Visit:
-    """A run of the due reads of a GPU. After `patience` (wall-clock s), it counts as hanging."""
+    """A run of a GPU's due reads. After `patience` wall-clock seconds, it takes too long."""
 
     index: int
     watch: Stopwatch
@@ -58,8 +58,8 @@ class Visit:
 
 @dataclass(slots=True, eq=False)
 class LeftGpu:
-    """A GPU whose reads run on its own thread; each run is an attempt. While the GPU does not
-    respond, its values are absent with the reason `why`."""
+    """A GPU whose reads run on its own thread. Each run is an attempt. While the GPU does not
+    respond, its values are absent, and `why` is the reason."""
 
     index: int
     pause: float
@@ -75,7 +75,7 @@ class LeftGpu:
 
     @property
     def hung(self) -> bool:
-        """Whether the GPU hung for more than PATIENCE, not just for more than OVERTAKEN."""
+        """Whether a visit or attempt took longer than PATIENCE, not only than OVERTAKEN."""
         return self.pause >= FIRST_PAUSE
 
     @property
@@ -85,7 +85,7 @@ class LeftGpu:
 
 
 class GpuThreads:
-    """Tracks which GPU the shared thread is reading, and which GPUs have their own threads."""
+    """Tracks which GPU the shared thread visits, and which GPUs have their own threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -98,7 +98,7 @@ class GpuThreads:
 
     @contextmanager
     def visit(self, index: int, patience: float = PATIENCE) -> Iterator[Visit]:
-        """Watch the reads of a GPU in a `with` block. Raise Left if another thread took over."""
+        """Return a context manager for a visit. It raises Left if another thread has taken over."""
         visit = Visit(index, Stopwatch(self._clock), patience)
         self._visit = visit
         try:
@@ -111,8 +111,8 @@ class GpuThreads:
                 raise Left(visit.left)
 
     def leave(self) -> float | None:
-        """If the reads of a GPU hang, leave this thread to the GPU and return 0, so that the caller
-        starts another. Otherwise return the seconds until the next check, or None to end checks."""
+        """If the current visit takes too long, return 0, so that the caller starts another thread.
+        Otherwise, return the seconds until the next check, or None to end the checks."""
         with self._lock:
             visit, now = self._visit, self._clock.monotonic()
             if visit is None:
@@ -136,22 +136,22 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """Return whether another thread would be useless: all other GPUs hang, or the last
-        MOST_IN_VAIN GPUs hung one after another, because all threads wait for the driver's lock."""
+        """Return whether another thread would not help: all other GPUs hang, or MOST_IN_VAIN visits
+        in succession hung, probably because all threads wait for the driver's lock."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 
     def blind(self) -> bool:
-        """Return whether no GPU responds: all GPUs hang, or one GPU hangs and another thread could
-        not read the other GPUs. Any thread may call this method."""
+        """Return whether no GPU responds: all GPUs hang, or a visit hangs and another thread would
+        not help. Any thread may call this method."""
         visit, left = self._visit, self.left.values()
         if visit is not None:
             return visit.watch.took > PATIENCE and self._useless()
         return 0 < self.gpus <= sum(one.took > PATIENCE for one in left)
 
     def ended(self, left: LeftGpu, *, answered: bool = True) -> None:
-        """Record, on the GPU's own thread, the end of a run of the reads of this GPU. If the GPU is
-        lost (not `answered`), it is retried as rarely as other lost GPUs."""
+        """Record the end of an attempt. If the GPU is lost (`answered` is false), retry it as
+        rarely as other lost GPUs. Call this method on the GPU's own thread."""
         with self._lock:
             now, self.in_vain = self._clock.monotonic(), 0  # the lock of the driver is available
             took, left.busy, left.due = left.took, False, now
@@ -185,8 +185,8 @@ class GpuThreads:
                     self._does_not_answer(left)
 
     def start_attempts(self) -> None:
-        """Try again to read each GPU that has its own thread and whose pause has ended. Read GPUs
-        that respond promptly one after another."""
+        """Start an attempt for each GPU that has its own thread and whose pause has ended. Attempts
+        for GPUs that respond promptly run one after another."""
         until = time.perf_counter() + OVERTAKEN
         for left in self.left.values():
             if not left.busy and self._clock.monotonic() >= left.due:
@@ -197,7 +197,7 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """Stop the threads of GPUs that have recovered, or all idle threads if `unused` is true."""
+        """End the own threads of GPUs that have recovered, or all idle ones if `unused` is true."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

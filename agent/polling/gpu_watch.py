@@ -1,4 +1,4 @@
-"""The work of the NVML worker: connect to the driver, detect new and lost GPUs, and run reads."""
+"""The NVML worker's tasks: connect to the driver, detect new and lost GPUs, and run reads."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -30,8 +30,8 @@ CONNECTION = ReadKey("nvml", "connection")
 
 @dataclass(slots=True, eq=False)
 class GpuWatch:
-    """All GPUs of an NVML library. While the driver is not connected (`nvml` is None), `inventory`
-    contains the reason. This class runs on the NVML worker, but any thread may use `inventory`,
+    """All GPUs of an NVML library. While NVML is not initialized, `nvml` is None, and `inventory`
+    contains the reason. The methods run on the NVML worker, but any thread may use `inventory`,
     `events`, and `complete`."""
 
     library: Callable[[], Any]
@@ -49,7 +49,7 @@ class GpuWatch:
     threads: GpuThreads = field(init=False)
     watched: WatchedGpus = field(init=False)
     _heard: SimpleQueue[Callable[[Emit], None]] = field(default_factory=SimpleQueue)
-    """Actions that the threads of single GPUs request from the shared thread."""
+    """Functions that the GPUs' own threads have queued for the shared thread to call."""
     _connecting: Nvml | None = None  # set while the GPUs are queried
     _events: EventSubscription | None = None
     is_pending: bool = False  # a read has requested a second run within the tick
@@ -61,15 +61,15 @@ class GpuWatch:
 
     def run(self, emit: Emit) -> None:
         """Run all due reads and checks. If a GPU hangs, another thread takes over the other GPUs,
-        and this thread stays with the GPU until the GPU has recovered."""
+        and this thread reads only this GPU until it has recovered."""
         try:
             self._turn(emit)
         except Left as left:
             self._stay_with(left.gpu, emit)
 
     def _turn(self, emit: Emit) -> None:
-        """Run all due reads, and then check the connection and lost GPUs. In this order, a check
-        that hangs does not delay reads."""
+        """Run all due reads. Then check the connection to the driver, and whether lost GPUs have
+        returned. In this order, a check that hangs does not delay reads."""
         self.is_pending = False
         if why := self.asked_back():
             self._release(why, emit)
@@ -128,7 +128,7 @@ class GpuWatch:
         return (r for r in reads if is_due(r, now) or (r.run_on_wake and gpu.state.woken))
 
     def _visit(self, gpu: WatchedGpu, due: Iterable[Read], visit: Visit, emit: Emit) -> None:
-        """Run the due reads of a GPU, and discard results that are late."""
+        """Run the due reads of a GPU. If another thread has taken over, discard the results."""
         for read in due:
             if self.threads.late(visit) or gpu.state.lost_at is not None or self.nvml is None:
                 return
@@ -154,7 +154,7 @@ class GpuWatch:
             return True
 
     def _follow_up(self, raised: Absent, gpu: WatchedGpu, emit: Emit) -> None:
-        """Handle a read error, which may mean that the GPU or the driver is gone."""
+        """Handle the exception of a read: the GPU or the driver may be gone."""
         gone = raised.reason is Reason.NO_DRIVER
         if gone and self.nvml is not None and self.watched.other_answers(self.nvml, gpu.index):
             raised, gone = Absent(Reason.LOST, str(raised)), False
@@ -168,7 +168,7 @@ class GpuWatch:
 
     def _stay_with(self, left: LeftGpu, emit: Emit) -> None:
         """Read a GPU on its own thread until the thread is no longer needed. While the GPU does not
-        respond promptly, retry at increasing intervals."""
+        respond promptly, make attempts at increasing intervals."""
         answered = True
         while True:
             gpu, took = self.watched.of(left.index), left.took
@@ -224,10 +224,10 @@ class GpuWatch:
             self._publish()
 
     def answers(self) -> Iterator[tuple[Labels, float, int | Absent]]:
-        """For each GPU, yield its labels, the wall-clock seconds of the longest recent run of its
-        reads (which may still be in progress), and the number of failed reads. For a GPU that has
-        never responded, yield an empty UUID, the seconds without a response, and the reason. Yield
-        nothing while the whole driver hangs. Any thread may call this method."""
+        """Yield for each GPU its labels, the wall-clock seconds of the longest recent run of its
+        reads (finished or not), and the number of failed reads. For a GPU that has never responded,
+        yield an empty UUID, the seconds without a response, and the reason. Yield nothing while no
+        GPU responds. Any thread may call this method."""
         if not self.inventory.connected or self.threads.blind():
             return
         for gpu in self.watched.answering():
@@ -260,8 +260,8 @@ class GpuWatch:
             self._set_disconnected(Absent(Reason.FAILED, str(Failure.of(error))))
 
     def _query(self, nvml: Nvml, emit: Emit) -> None:
-        """Query all GPUs once an hour, and when a GPU may support different queries than before.
-        Otherwise, query only missing GPUs, because they may have returned."""
+        """Query all GPUs once an hour, and when a GPU may support other NVML calls than before.
+        Otherwise, query only missing GPUs, which may have returned."""
         now = self.clock.monotonic()
         if now >= self.next_all_gpus or self.watched.round:
             self._query_all(nvml, emit)
@@ -300,7 +300,7 @@ class GpuWatch:
         log.info(LogEvent("nvml_connected", driver=driver, gpus=gpus))
 
     def _release(self, why: str, emit: Emit) -> None:
-        """Release NVML as soon as the thread for NVML events has freed its event set."""
+        """Shut NVML down as soon as the thread for NVML events has freed its event set."""
         if self._events is not None:
             self._events = None
         elif self.nvml is not None and self.nvml.event_set is not None:

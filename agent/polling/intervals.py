@@ -1,4 +1,4 @@
-"""Intervals of all reads in seconds on the agent's clock. Costly reads are less frequent.
+"""Intervals of all reads in seconds on the agent's clock. Expensive reads run less often.
 
 Measured costs (tests/hardware/README.md): a getter takes microseconds, an NVLink counter 3 ms of
 CPU time per GPU, an energy counter 5 ms, and the counters of 18 links 16 ms.

@@ -1,4 +1,4 @@
-"""The poller. It starts workers on every tick, collects readings, and publishes a snapshot."""
+"""The poller. On every tick, it starts workers, collects readings, and publishes a snapshot."""
 
 import asyncio
 import threading
@@ -20,28 +20,28 @@ class Observer(Protocol):
     """A part of the agent that derives data from the readings of every tick."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process the readings and recent samples of a tick. Return the snapshot, to which the
-        observer may add data."""
+        """Process the readings and recent samples of a tick. Return the snapshot, with additional
+        data if necessary."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
         """Return the readings that the observer derives from a snapshot."""
 
 
 TURN_SHARE = 0.8
-"""The poller waits for the workers for at most this share of a tick before it publishes data."""
+"""Maximum share of a tick for which the poller waits for workers before it publishes readings."""
 
 FIRST_TICKS = 0.2
-"""Seconds between ticks until all reads have run once, so that values that need two samples are
-available soon after startup."""
+"""Seconds between ticks until all reads have run once. Values that are computed from two samples
+are thus available soon after startup."""
 
 STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
 ODD_AGAIN = 3600.0  # Seconds between log lines on impossible values of a device
 LEAST_STEP = 1.0
-"""Minimum clock step (s). Time services correct smaller errors slowly (0.5 ms per second)."""
+"""Minimum jump of the wall clock to report (s). NTP corrects smaller errors gradually."""
 
 
 class ClockSteps:
-    """Detects jumps of the wall clock. `check` must be called on every tick."""
+    """Detects jumps of the wall clock. The poller calls `check` on every tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ SHARED = 1.5  # Wall-clock seconds for which ticks share CPU times, to reduce re
 
 
 class ProcessorWaits:
-    """Measures how long the agent's threads wait for a CPU: in total, and as a moving average."""
+    """Measures how long the agent's threads wait for a CPU, as a total and a moving average."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -84,16 +84,16 @@ HEALTH_KEY = ReadKey("agent", "health")
 
 
 HealthReport = Callable[[Snapshot, "Poller"], Reading]
-"""A function that returns the agent's own metrics for a snapshot and the poller's state."""
+"""A function that returns the agent's own metrics, given a snapshot and the poller."""
 
 Listener = Callable[[Snapshot], None]
-"""A function that the poller calls with the snapshot of every tick, in the event loop, so it must
-be fast. `Poller.latest` also includes the readings of observers and the agent's health."""
+"""A function that the poller calls with the snapshot of every tick. It runs in the event loop, so
+it must be fast. Only `Poller.latest` includes readings of observers and the agent's own metrics."""
 
 
 @dataclass(slots=True, eq=False)
 class Poller:
-    """Stores the latest reading of every read, and publishes all readings once per tick.
+    """Stores the latest reading of every read, and publishes them as a snapshot once per tick.
 
     `samples` contains recent samples, for observers and for use in the event loop.
     """
@@ -106,7 +106,7 @@ class Poller:
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
-    """Removes personal data from a snapshot. Only observers receive this data."""
+    """Returns a snapshot without personal data, which only observers may process."""
     listeners: list[Listener] = field(default_factory=list)
     samples: SampleStore = field(default_factory=SampleStore)
     stuck: frozenset[str] = frozenset()  # names of workers with a call that hangs
@@ -140,8 +140,8 @@ class Poller:
             return self.disclose(self._whole)
 
     async def run(self) -> None:
-        """Run ticks forever: one per second on the agent's clock, and at first every 0.2 s, until
-        all reads have run once. Skip missed ticks."""
+        """Run ticks forever. Until all reads have run once, run a tick every 0.2 s on the agent's
+        clock, and then every second. Skip missed ticks."""
         due = self.clock.monotonic()
         while True:
             await self.tick()
@@ -151,7 +151,7 @@ class Poller:
             await self.clock.sleep(due - now)
 
     async def tick(self) -> None:
-        """Start all idle workers, wait for them for up to 0.8 s, and publish the readings."""
+        """Start all idle workers, wait up to 0.8 s for them, and publish the readings."""
         self.processor_waits.check()  # first, as all turns start with these CPU times
         self.complete = not self.waiting_for()
         turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
@@ -178,19 +178,18 @@ class Poller:
             guard.run(partial(listener, shown), None)
 
     async def look_again(self) -> None:
-        """Shortly after a tick, start workers again if a read has requested a second run, because
-        it needs two samples 100 ms apart. The next tick collects the readings."""
+        """Start workers again shortly after a tick if a read has requested a second run. Such a
+        read needs two samples 100 ms apart. The next tick collects the readings."""
         pending = [worker for worker in self.workers if worker.is_pending()]
         if pending:
             await self.clock.sleep(intervals.WINDOW)
             await self._wait([worker.start_turn() for worker in pending])
 
     def waiting_for(self) -> str:
-        """Return a string that lists workers with reads that have not run yet, or an empty string
-        if the agent is ready.
+        """Return a string with the workers whose reads have not all run yet, or an empty string if
+        the agent is ready.
 
-        The agent is also ready if only stalled workers are missing: the other data is useful, and
-        an alert reports the stall.
+        Stalled workers do not prevent the agent from being ready. An alert reports them.
         """
         waited = [
             worker.name
@@ -220,8 +219,8 @@ class Poller:
             self._log_odd(finished)
 
     def _log_odd(self, reading: Reading) -> None:
-        """Log an impossible value, at most one per device and hour, because a faulty device may
-        report hundreds of them. dgx_agent_absent_values counts all of them."""
+        """Log an impossible value in a reading, but at most one per device and hour. A faulty
+        device may report hundreds. dgx_agent_absent_values counts all of them."""
         odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
         device = reading.key.device
         if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):
@@ -259,16 +258,15 @@ class Poller:
 
 
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Stop waiting for workers that hang. They continue, and a later tick gets their readings."""
+    """Stop waiting for busy workers. They continue, and a later tick collects their readings."""
     for turn in turns:
         if not turn.done():
             turn.set_result(None)
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
-    """Log a read that begins to fail, recovers, or fails in a different way. Do not log it while
-    its state remains the same. Two errors of the same type from the same line of code are the same
-    failure, even if their messages differ."""
+    """Log a read that begins to fail, recovers, or fails in a different way. Two errors of the same
+    type from the same line of code are the same failure, even if their messages differ."""
     failure = reading.failure
     if (failure and failure[:2]) == (before and before[:2]):
         return

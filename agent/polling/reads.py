@@ -1,5 +1,5 @@
-"""Reads. A read collects some metrics of a source, often for one GPU. Each read is scheduled and
-timed on its own, and its failure does not affect other reads."""
+"""Reads. A read collects some metrics of a source, often for one GPU. Each read has its own
+schedule, and its failure does not affect other reads."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -30,21 +30,21 @@ from agent.polling.counters import Filters
 from agent.polling.worker import Emit
 
 LATE = 0.4
-"""A read with an interval of one tick may run again after this share of a tick, so that a read that
-was late by up to 0.6 ticks still runs in the next tick."""
+"""A read with an interval of one tick is due again after this share of a tick. Therefore, a read
+that was late by up to 0.6 ticks also runs in the next tick."""
 
 SOONEST = 0.1  # Minimum share of the interval between two runs
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
-"""Reasons that are normal if a metric never had values, but that indicate a fault if the metric had
-values before."""
+"""Reasons for absent values that are normal for a metric that never had values, but indicate a
+fault if it had values before."""
 
 OFF = "off"  # Name of the part of a disabled source, which is neither up nor down
 
 
 @dataclass(slots=True)
 class ReadOutput:
-    """Collects a read's samples. Their first labels are `labels`, often a GPU index and UUID."""
+    """Collects the samples of a read. The labels of each begin with `labels`, such as a GPU's."""
 
     at: float
     labels: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class ReadOutput:
             self.filters.keep(metric, labels)
 
     def reading(self, key: ReadKey) -> Reading:
-        """Return the samples and absences as a reading with an interval of one tick."""
+        """Return the collected samples and absences as a reading with an interval of one tick."""
         return Reading(key, self.at, intervals.TICK, tuple(self.samples), tuple(self.absences))
 
 
@@ -90,7 +90,7 @@ class ReadOutput:
 class Read:
     """A scheduled read of a source, for all devices or for one.
 
-    `metrics` contains the metrics that the read can return. `every` returns the current interval in
+    `metrics` contains all metrics that the read may return. `every` returns the current interval in
     seconds. If `run_on_wake` is true, the read also runs when work on the GPU starts or stops.
     """
 
@@ -110,8 +110,8 @@ class Read:
     _gone: frozenset[str] = frozenset()  # metrics without values in the last run
 
     def ceased(self, reading: Reading) -> bool:
-        """Return whether a metric that once had values was refused by the driver, or impossible, in
-        the last two runs. A faulty GPU may refuse calls instead of reporting an error."""
+        """Return whether a metric that had values before was refused or impossible in the last two
+        runs. A faulty GPU may refuse calls instead of reporting an error."""
         if not self._had:
             self._had = frozenset(sample.metric.name for sample in reading.samples)
         odd = {absence.metric.name for absence in reading.absences if absence.reason in CEASED}
@@ -122,7 +122,7 @@ class Read:
 
 
 def is_due(read: Read, now: float) -> bool:
-    """Return whether a read is due. If its interval became shorter, the new interval applies."""
+    """Return whether a read is due. If its interval has become shorter, the new one applies."""
     return read.due <= now or (read.varies and read.at + read.every() <= now)
 
 
@@ -134,9 +134,9 @@ Question = tuple[Any, ...] | Callable[[NvmlDevice], float]
 
 
 class GpuRow(NamedTuple):
-    """A GPU value: its metric, labels besides those of the GPU, and the NVML query (`question`):
-    the name of a call such as `PowerUsage` and its arguments, a field ID and its scope, or a
-    function of the device. `part` selects a value in the structure that the call returns. The NVML
+    """A GPU value: its metric, its labels besides those of the GPU, and its NVML query
+    (`question`). A query is a call such as `PowerUsage` with its arguments, a field ID with its
+    scope, or a function of the device. `part` selects a value from the returned structure. The NVML
     value, multiplied by `times` and divided by `per`, is in the unit of the metric."""
 
     metric: Metric
@@ -148,11 +148,11 @@ class GpuRow(NamedTuple):
 
 
 class GpuRows:
-    """Reads GPU rows in order, and all field IDs in one call: the driver returns adjacent fields of
-    a link together. An absent value does not affect other rows. The read ends if the GPU is lost.
+    """Reads GPU rows in order, and all field IDs in one call, because the driver reads adjacent
+    fields of a link together. An absent value does not affect other rows, unless the GPU is lost.
 
-    `rows` returns the rows, and is called again in each run until a row has a value. A refused
-    query is repeated in each run, because a link that is down may come up.
+    `rows` returns the rows. Each run calls it again until a row has had a value. Each run also
+    repeats queries that were refused, because a link that was down may have come up.
     """
 
     def __init__(self, device: NvmlDevice, rows: Callable[[], Iterable[GpuRow]]) -> None:
@@ -196,7 +196,7 @@ class GpuRows:
 
 @dataclass(slots=True)
 class ReadCosts:
-    """Wall-clock and CPU seconds of all reads, by source. The reading threads add to them."""
+    """Wall-clock and CPU seconds of all reads, by source. Any thread may add to them."""
 
     by_source: dict[str, tuple[float, float]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -215,8 +215,8 @@ def everything_absent(
 
 
 def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, Absent | None]:
-    """Run a read and measure its time. An exception affects only this read. Return the reading and,
-    if the read raised an exception, the reason for the absent values."""
+    """Run a read, and measure its time. Return its reading and, if the read raised an exception,
+    the reason for the absent values. An exception does not affect other reads."""
     at = clock.monotonic()
     out = ReadOutput(at, read.labels, filters=read.filters)
     wall, cpu = clock.meter()
@@ -242,15 +242,15 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
 
 
 def is_pending(read: Read, reading: Reading) -> bool:
-    """Return whether a read asked to run again. If so, its previous reading remains valid."""
+    """Return whether the read has requested a second run, so that `reading` is incomplete."""
     return read.due <= reading.at
 
 
 def plan(read: Read, at: float, *, pending: bool) -> None:
-    """Set the next due time of a read. Each device has its own offset in the interval.
+    """Set the next due time of a read. Each device has its own offset within the interval.
 
-    Offsets are relative to time 0 of the clock. If they were relative to the last run, all devices
-    would be read at the same time after a slow run.
+    Offsets are relative to time 0 of the clock. If they were relative to the last run, a slow run
+    would move the reads of all devices to the same time.
     """
     read.at = at
     if pending:
@@ -270,7 +270,7 @@ SOON_SECONDS = 0.05  # Reads due within this time run now, as ticks are not exac
 
 @dataclass(slots=True, eq=False)
 class ReadSchedule:
-    """The reads of a backend whose devices cannot be lost, such as the host."""
+    """Reads and their schedule, for devices that cannot be lost, such as those of the host."""
 
     reads: Sequence[Read]
     clock: Clock

@@ -30,7 +30,7 @@ def count_of(nvml: Nvml) -> int:
 
 @dataclass(slots=True, eq=False)
 class WatchedGpu:
-    """A GPU and its reads."""
+    """A GPU, its reads, and its state."""
 
     device: NvmlDevice
     state: GpuState
@@ -46,7 +46,7 @@ class WatchedGpu:
         return self.device.identity.index
 
     def answers_like(self, before: "WatchedGpu") -> bool:
-        """Return whether the GPU has the same reads, index, MIG mode, and driver connection as
+        """Return whether the reads, index, MIG mode, and driver connection are those of
         `before`."""
         here, there = self.device, before.device
         return (
@@ -59,7 +59,7 @@ class WatchedGpu:
 
 @dataclass(slots=True, eq=False)
 class QueryRound:
-    """A query of all GPUs. If a GPU hangs, another thread continues with the other GPUs."""
+    """State of a query of all GPUs. If a GPU hangs, another thread queries the remaining GPUs."""
 
     count: int
     unasked: list[int]  # indices
@@ -68,9 +68,9 @@ class QueryRound:
 
 @dataclass(slots=True, eq=False)
 class WatchedGpus:
-    """The GPUs by UUID. While a GPU is lost or the driver is reloaded, the GPU is kept, and its
-    values are absent. If the driver no longer lists a GPU, it and its readings are dropped. A fault
-    of a GPU affects only that GPU. If the driver is gone, Absent(no_driver) is raised."""
+    """All GPUs by UUID. A GPU that is lost, or whose driver is being reloaded, is kept, and its
+    values are absent. A GPU that the driver no longer lists is removed with its readings. A fault
+    of a GPU does not affect other GPUs. If the driver is gone, methods raise Absent(no_driver)."""
 
     build: BuildReads
     clock: Clock
@@ -82,11 +82,12 @@ class WatchedGpus:
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # including GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
-    """Reads whose data has expired because the GPU does not respond, and their last run times."""
+    """Reads whose readings have expired because the GPU does not respond, and their last run
+    times."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
-        """Query every GPU, or continue another thread's query. A GPU that supports the same queries
-        as before keeps its reads. Raise Left if this thread has to stay with a GPU that hangs."""
+        """Query every GPU, or continue another thread's query. A GPU that supports the same NVML
+        calls as before keeps its reads. Raise Left if another thread has taken over."""
         if self.round is None:
             count = self.threads.gpus = count_of(nvml)
             self.round = QueryRound(count, list(range(count)))
@@ -112,7 +113,7 @@ class WatchedGpus:
         return gpu
 
     def query(self, nvml: Nvml, index: int) -> WatchedGpu | None:
-        """Return a GPU with its reads, or None without a response. Any GPU thread may call this."""
+        """Return a GPU with its reads, or None if it does not respond. Any thread may call this."""
         device = self._device(nvml, index)
         if device is None:
             return None
@@ -132,8 +133,8 @@ class WatchedGpus:
             return None
 
     def other_answers(self, nvml: Nvml, index: int) -> bool:
-        """Return whether the driver responds for another GPU. If so, the driver is loaded, even if
-        this GPU reports that it is not."""
+        """Return whether a call for another GPU succeeds. In this case, the driver is loaded, even
+        if the GPU at `index` reports that it is not."""
         for other in range(self.threads.gpus):
             if other != index and other not in self.threads.left:
                 try:
@@ -145,7 +146,7 @@ class WatchedGpus:
         return False
 
     def _refused(self, index: int, error: Exception, nvml: Nvml | None = None) -> None:
-        """Log once that a GPU does not respond. If the driver is gone, raise the error."""
+        """Store and log once that a GPU does not respond. If the driver is gone, raise `error`."""
         no_driver = isinstance(error, Absent) and error.reason is Reason.NO_DRIVER
         if no_driver and not (nvml and self.other_answers(nvml, index)):
             raise error
@@ -172,7 +173,7 @@ class WatchedGpus:
         self._set_order()
 
     def query_missing(self, nvml: Nvml, index: int, emit: Emit) -> bool:
-        """If a lost or unknown GPU responds now, add it. Return whether a GPU was added."""
+        """Add the lost or unknown GPU at `index` if it responds. Return whether it was added."""
         if index in self.threads.left or index in {gpu.index for gpu in self.answering()}:
             return False
         gpu = self._visited(nvml, index)
@@ -190,7 +191,7 @@ class WatchedGpus:
         return True
 
     def _is_single(self, device: NvmlDevice, others: Iterable[NvmlDevice]) -> bool:
-        """Return whether the UUID of the device is unique. Otherwise, close the device."""
+        """Return whether no other device has the same UUID. Otherwise, close the device."""
         who = device.identity
         for other in others:
             if other.identity.uuid == who.uuid:
@@ -202,7 +203,7 @@ class WatchedGpus:
         return True
 
     def take_in(self, gpu: WatchedGpu, emit: Emit) -> None:
-        """Add a GPU that is new, responds again, or supports different queries than before."""
+        """Add a GPU that is new, responds again, or supports other NVML calls than before."""
         self.unanswered.pop(gpu.index, None)
         if self._unchanged(gpu):
             return
@@ -222,8 +223,8 @@ class WatchedGpus:
         log.error(LogEvent("gpu_lost", gpu=gpu.index, uuid=gpu.uuid, error=str(absent)))
 
     def expire(self, left: LeftGpu, emit: Emit) -> None:
-        """For each read of a GPU that does not respond, emit an absent reading if the last reading
-        expires before the next tick. Due reads run as soon as the GPU responds."""
+        """For each read of a GPU that does not respond, emit a reading of absent values when the
+        last reading is about to expire. The read runs as soon as the GPU responds."""
         now, gpu = self.clock.monotonic(), self.of(left.index)
         if gpu is None or gpu.state.lost_at is not None:
             return
@@ -241,16 +242,16 @@ class WatchedGpus:
             self._silent.pop(read, None)
 
     def close(self) -> None:
-        """Release the driver resources of all GPUs before disconnecting, except for GPUs with their
-        own threads, which may be using them."""
+        """Release the NVML resources of all GPUs, except those of GPUs with their own threads,
+        which may be using them."""
         for gpu in self._gpus.values():
             if not self._is_left(gpu):
                 gpu.device.close()
 
     def must_be_queried(self) -> bool:
-        """Return whether all GPUs must be queried again: this check and the previous one found a
-        GPU whose MIG mode has changed or whose reads depend on a temporary refusal. Raise Left if
-        this thread has to stay with a GPU that hangs."""
+        """Return whether all GPUs must be queried again. This is the case if two checks in
+        succession find a GPU whose MIG mode has changed or whose reads depend on a temporary
+        refusal. Raise Left if another thread has taken over the other GPUs."""
         for gpu in self.answering():
             if not self._is_left(gpu):
                 with self.threads.visit(gpu.index):
@@ -271,8 +272,8 @@ class WatchedGpus:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
     def have_run(self) -> bool:
-        """Return whether every read of every GPU that responds has run at least once. Any thread
-        may call this method."""
+        """Return whether all reads of all GPUs that respond have run at least once. Any thread may
+        call this method."""
         gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
         return all(read.runs for gpu in gpus for read in gpu.reads)
 
@@ -280,8 +281,8 @@ class WatchedGpus:
         return gpu.index in self.threads.left
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
-        """Return the known GPU if it supports the same queries, to continue its counters. If its
-        reads depend on a temporary refusal that has ended, return None."""
+        """Return the known object for a GPU, whose counters continue, or None if it is unknown or
+        supports other NVML calls than before."""
         before = self._gpus.get(gpu.uuid)
         if before is None or not gpu.answers_like(before):
             return None
@@ -300,7 +301,7 @@ class WatchedGpus:
             emit(everything_absent(read, absent, self.clock.monotonic()))
 
     def _set_order(self) -> None:
-        """Sort the reads. Reads that run in every tick precede less frequent, expensive reads."""
+        """Sort the reads of all GPUs. Reads that run in every tick precede less frequent reads."""
         for gpu in self._gpus.values():
             gpu.answers = self._answers.setdefault(gpu.uuid, gpu.answers)
         pairs = [(gpu, read) for gpu in self.answering() for read in gpu.reads]
@@ -308,7 +309,7 @@ class WatchedGpus:
 
 
 def forget_reads(gpu: WatchedGpu, kept: WatchedGpu | None, emit: Emit) -> None:
-    """Drop the readings of reads that a GPU no longer has. If `kept` is None, drop all of them."""
+    """Drop the readings of those reads of `gpu` that `kept` (if not None) does not have."""
     keys = {read.key for read in kept.reads} if kept else set()
     for read in gpu.reads:
         if read.key not in keys:

@@ -1,4 +1,4 @@
-"""A worker runs a backend's reads on a daemon thread. A call that hangs stalls only its worker."""
+"""A worker runs reads on its own thread. A call that hangs stalls only its worker."""
 
 import asyncio
 import threading
@@ -17,30 +17,30 @@ from agent.polling import intervals
 T = TypeVar("T")
 
 Finished = Reading | ReadKey
-"""Result of a worker: a reading, or the key of a reading to drop because its device is gone."""
+"""A result of a worker: a reading, or the key of a reading to drop because its device is gone."""
 Emit = Callable[[Finished], None]
 Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
 """A function that checks whether the current call hangs. It returns 0 if another thread must take
-over, or else the wall-clock seconds until the next check, or None to end the checks."""
+over, and otherwise the wall-clock seconds until the next check, or None to end the checks."""
 
 SHORTEST_WAIT = 0.01
-"""Minimum wall-clock seconds between two checks of a call. The measured time of a call does not
-advance while the agent waits for a CPU."""
+"""Minimum wall-clock seconds between two checks of a call. The call may have taken less time than
+passed, because waits for a CPU are not included."""
 
 
 @dataclass(slots=True, eq=False)
 class Guard:
-    """Runs a part of the agent, such as an observer of ticks. If the part fails, only its source is
-    marked as down, and the agent continues. The first failure and the recovery are logged."""
+    """Runs a part of the agent, such as an observer. If the part raises an exception, its source is
+    down, and the agent continues. The first failure and the recovery are logged."""
 
     source: str
     part: str = "observer"
     failure: Failure | None = None
 
     def run(self, work: Callable[[], T], otherwise: T) -> T:
-        """Return the result of `work`, or `otherwise` if it fails."""
+        """Return the result of `work`, or `otherwise` if it raises an exception."""
         try:
             result, failure = work(), None
         except Exception as error:  # errors and unexpected data must not stop the agent
@@ -53,7 +53,7 @@ class Guard:
         return result
 
     def report(self, work: Callable[[Snapshot], Reading], snapshot: Snapshot) -> Reading:
-        """Return the reading that `work` returns, and add the failure of the last `run`, if any."""
+        """Return the reading from `work`, with the failure of the last `run`, if any."""
         try:
             reading = work(snapshot)
         except Exception as error:
@@ -66,9 +66,9 @@ class Guard:
 class Worker:
     """Runs `work` once per tick (a turn) on its own thread, and returns completed readings.
 
-    The thread is a daemon, not part of an executor, because a driver call that never returns must
-    not block the exit. If `leave` returns 0, another thread takes over, and the thread that hangs
-    ends with its call.
+    The thread is a daemon thread outside any executor, because a driver call that never returns
+    must not block the exit of the process. If `leave` returns 0, another thread takes over, and the
+    thread that hangs ends when its call returns.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Worker:
 
     @property
     def stalled_for(self) -> float:
-        """Wall-clock seconds for which `work` has been running, excluding waits for a CPU."""
+        """Wall-clock seconds for which `work` has been running, without waits for a CPU."""
         turn = self._turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
 
@@ -160,8 +160,8 @@ class Worker:
 
 
 class InlineWorker(Worker):
-    """A worker without a thread, for tests and for data in memory. `start_turn` runs `work` before
-    it returns."""
+    """A worker without a thread, for tests and for reads of data in memory. `start_turn` runs
+    `work` before it returns."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()
