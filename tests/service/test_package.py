@@ -223,7 +223,7 @@ def test_a_driver_that_hangs_is_not(service: Service) -> None:
     service.change(
         f"WatchdogSec={WATCHDOG}",
         "ExecStart=",
-        "ExecStart=/opt/dgx-telemetry/bin/dgx-telemetry run --simulate dgx-h100:driver-hang",
+        "ExecStart=/opt/dgx-telemetry/bin/dgx-telemetry run --simulate titan-x-pascal:driver-hang",
     )
     before = service.pid
     eventually(

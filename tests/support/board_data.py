@@ -63,9 +63,9 @@ EVERY = 10
 """Seconds of a simulated machine between two scrapes."""
 
 SECONDS = 30
-LONGER = {"held": 100, "ecc": 100, "nvlink-errors": 100}
-"""Duration of each scenario: longer than a minute, for values that take as long to be known, or to
-be read."""
+LONGER = {"held": 100, "ecc": 100, "nvlink-errors": 100, "dgx-h100:starved-disk": 60}
+"""Duration of some scenarios: as long as their values take to be known, or to be read; a disk that
+no sheet bounds counts as busy from its second scrape on."""
 
 EVERYTHING = "[process]\nseries = 4\n[job]\ninfo = true\n[dcgm]\nenabled = true\n"
 """The configuration of live agents: with what is off by default."""
@@ -83,7 +83,7 @@ def shown() -> frozenset[str]:
 
 def seconds_of(machine: str) -> int:
     """For how long a machine (SYSTEM:SCENARIO) is simulated."""
-    return LONGER.get(machine.partition(":")[2], SECONDS)
+    return LONGER.get(machine) or LONGER.get(machine.partition(":")[2], SECONDS)
 
 
 def played(machine: str) -> tuple[float, list[str]]:
