@@ -1,1 +1,1 @@
-"""Evidence, rules, and accounts that divide each GPU's time among states and causes."""
+"""Divides each GPU's time among states and causes, and keeps an account of the time."""

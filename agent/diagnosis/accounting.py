@@ -1,4 +1,4 @@
-"""The account of each GPU's time: seconds by state and cause."""
+"""Keeps an account of each GPU's time: its seconds by state and cause."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -52,15 +52,15 @@ UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = ReadKey("diagnosis", "verdicts")
 LONGEST = EXPIRY_INTERVALS * intervals.TICK
-"""Maximum interval between two ticks in wall-clock seconds. The time between two ticks with a
-longer interval counts as unobserved."""
+"""Maximum interval between two ticks in wall-clock seconds. If it is longer, the time between the
+two ticks counts as unobserved."""
 
 NOT_KNOWN = "activity not known"
 
 
 @dataclass(slots=True)
 class GpuStateTime:
-    """The account of a GPU: its seconds by state and cause, its history, and its current state."""
+    """The account of a GPU: its seconds by state and cause, its history, and its verdict."""
 
     booked: SecondsByState = field(default_factory=SecondsByState)
     history: GpuHistoryTracker = field(default_factory=GpuHistoryTracker)
@@ -103,7 +103,8 @@ class GpuStateTime:
         self.verdict = self._verdict(e)
 
     def _verdict(self, e: Evidence) -> Verdict | None:
-        """Return a verdict: the leading state and cause, and the latest facts about it."""
+        """Return the verdict: the state and cause to show (the leader), and the latest facts that
+        support it. Return None if there is no leader."""
         leader, shares = self.booked.leader, self.booked.shares
         if leader is None:
             return None
@@ -128,19 +129,19 @@ class GpuStateTime:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Divides each GPU's time since the last tick, and keeps the account of each GPU."""
+    """Divides each GPU's time by state and cause on every tick, and keeps its account."""
 
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts
     configuration: Configuration
     speed: float = 1.0  # clock speed
     accounts: dict[str, GpuStateTime] = field(default_factory=lambda: defaultdict(GpuStateTime))
-    """Accounts by UUID, because a lost GPU may return."""
+    """Accounts by GPU UUID. They are kept for lost GPUs, because a lost GPU may return."""
 
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
     ) -> Snapshot:
-        """Add a tick to the accounts of the GPUs, and return the snapshot with its verdicts."""
+        """Update the accounts on a tick, and return the snapshot with the verdicts added."""
         inventory, now = self.inventory(), snapshot.at
         for series in samples.fresh_series(power.SAMPLES):
             if (account := self.accounts.get(series.labels[1])) is not None:
@@ -169,7 +170,7 @@ class Diagnosis:
         return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
 
     def _gathered(self, context: TickContext, now: float) -> dict[GpuKey, Evidence]:
-        """Return the evidence for each GPU whose activity is known."""
+        """Return the evidence about each GPU with known activity."""
         inventory = self.inventory()
         evidence: dict[GpuKey, Evidence] = {}
         for identity in inventory.gpus:
@@ -201,7 +202,7 @@ class Diagnosis:
             account.failure, account.failure_logged = failure, True
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return the accounts and verdicts of the GPUs that are present."""
+        """Return a reading with the accounts and verdicts of the GPUs that are present."""
         out = ReadOutput(snapshot.at)
         for identity in self.inventory().gpus:
             account = self.accounts.get(identity.uuid)
@@ -212,7 +213,7 @@ class Diagnosis:
 
 
 def _why_not(gpu: GpuKey, account: GpuStateTime, inventory: GpuInventory) -> Absence:
-    """Return the reason why a GPU has no verdict."""
+    """Return an absence with the reason why a GPU has no verdict."""
     if gpu.uuid in inventory.lost:
         return Absence(STATE, gpu.labels, Reason.LOST, "")
     if gpu.uuid in inventory.not_answering:
@@ -242,6 +243,6 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
 
 @lru_cache(maxsize=512)
 def _states(gpu: Labels, leader: Pair | None) -> tuple[Sample, ...]:
-    """Return a value for each state: 1 for the current state of a GPU, and 0 for the others. All
-    values are 0 for a new GPU, because none of its time has been observed yet."""
+    """Return a sample for each state and cause of a GPU: 1 for the leader, and 0 for all others.
+    For a new GPU, all samples are 0, because none of its time has been observed yet."""
     return tuple(Sample(STATE, gpu + NAMES[pair], float(pair == leader)) for pair in PAIRS)

@@ -1,10 +1,10 @@
 """Divides the active time of a GPU into its own work, communication, and waits for a peer.
 
-Utilization and graphics activity count a kernel that spins in a collective as work. Measurements on
-H100 and H200 GPUs show how to distinguish spinning from work: a spinning kernel keeps SM activity
-at 0.17 to 0.25, and tensor and DRAM activity at 0; tensor and DRAM activity are proportional to the
-work, but SM activity is not; and the 20 ms power samples drop to a lower level while a GPU waits or
-only transfers data.
+Utilization and graphics activity do not distinguish work from a kernel that spins in a collective.
+Other metrics do, as measured on H100 and H200 GPUs. While a kernel spins, SM activity is 0.17 to
+0.25, and tensor and DRAM activity are 0. Tensor and DRAM activity are proportional to the work, but
+SM activity is not. The 20 ms power samples drop to a lower level while a GPU waits or only
+transfers data.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,70 +16,70 @@ from agent.diagnosis.power_levels import PowerLevels
 from agent.model import GpuKey
 
 MOST_SPINNING_SM = 0.40
-"""Maximum SM activity of a kernel that moves data and processes it: 0.33 for an all-gather that
-copies its output, and 0.17 to 0.25 for a kernel that only spins (H100 and H200). A GPU whose SM
-activity is close to its overall activity does not wait, whatever its power draw, because kernels
-that wait for memory draw half as much power as dense matrix products."""
+"""Maximum SM activity of a kernel that only spins or transfers data. On H100 and H200, it is 0.17
+to 0.25 for a kernel that spins, and 0.33 for an all-gather that copies its output. A GPU whose SM
+activity is close to its overall activity does not wait even at low power, because memory-bound
+kernels draw half as much power as dense matrix products."""
 
 NOTHING, LINKS_AT_REST = 0.02, 1e-5
 """NOTHING: tensor or DRAM activity below which a GPU does no work, and ratio of payload to NVLink
-limit below which transfers take no time. LINKS_AT_REST: the same ratio below which the links are
-idle (measured: at most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
+limit below which transfers take no time. LINKS_AT_REST: this ratio for idle links (measured: at
+most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
 
 TRANSFER_RATE = 0.60
-"""Assumed ratio of payload to NVLink limit during transfers without work. In 14 loads on H200 GPUs,
-the ratio was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was
-0.04 to 0.24 with gradients of a few MB or a single channel, so such transfers take longer than the
-agent reports."""
+"""Assumed ratio of payload to NVLink limit while a GPU only transfers data. In 14 loads on H200
+GPUs, it was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was
+0.04 to 0.24 with gradients of a few MB or a single NCCL channel, so the agent underestimates the
+time of such transfers."""
 
 WORKING_SM = 0.90
-"""Ratio of SM activity to overall activity while a GPU computes: 0.85 to 0.89 for training on H100
-GPUs with concurrent communication, and 0.92 to 0.98 if work and communication alternate. A GPU with
-a lower ratio is assumed to communicate, but no longer than its payload takes."""
+"""Ratio of SM activity to overall activity while a GPU computes. In training on H100 GPUs, it is
+0.85 to 0.89 with concurrent communication, and 0.92 to 0.98 if work and communication alternate. A
+GPU with a lower ratio is assumed to communicate, but no longer than its payload takes."""
 
 ALWAYS = 0.90
-"""Minimum activity of a GPU that spins for a whole second, and of a GPU that does not wait for
-data. Without this threshold, the results for the recordings are the same, but a few small kernels
-might be mistaken for a hang, and a job that never waits for data might have no step time."""
+"""Minimum activity of a GPU that spins all the time, and of a GPU that does not wait for data.
+Without this threshold, the results for the recordings are the same, but a few small kernels might
+be mistaken for a hang, and the step time of a job that never waits for data might be unknown."""
 
 TRANSFERRING_SM = 0.12
-"""SM activity of a kernel that moves data between GPUs: it uses 16 to 24 of 132 SMs. If this value
-and EQUAL were 0.10, one fewer of the 180 recorded GPUs would be diagnosed correctly."""
+"""SM activity of a kernel that moves data between GPUs. Such a kernel uses 16 to 24 of 132 SMs. If
+this value and EQUAL were 0.10, one fewer of 180 recorded GPUs would be diagnosed correctly."""
 
 EQUAL = 0.12
 """Maximum relative difference between values that count as equal (see TRANSFERRING_SM)."""
 
 EXPOSED = 1.5
-"""Ratio of NVLink wire bytes to payload bytes below which transfers do not overlap with work. On
-H100 and H200, the ratio was 1.2 to 1.5 for messages of 4 MB and more without concurrent work, and
-1.6 to 2.0 for gradients of any size during work (74 recorded loads)."""
+"""Ratio of NVLink wire bytes to payload bytes below which transfers do not overlap with work. In 74
+recorded loads on H100 and H200 GPUs, it was 1.2 to 1.5 for messages of at least 4 MB without
+concurrent work, and 1.6 to 2.0 for gradients of any size during work."""
 
 SMALL_MESSAGES = 2.05
-"""Ratio of NVLink wire bytes to payload bytes above which messages are small."""
+"""Ratio of NVLink wire bytes to payload bytes above which messages count as small."""
 
 SMALL_TIME = 110.0
-"""Additional time per byte, as a multiple of the time at the NVLink limit, per unit of the ratio
-above SMALL_MESSAGES. On two H100 GPUs, the ratio for messages without concurrent work was 2.1 to
-2.2 (256 KB, 23 to 45 GB/s), 2.3 to 2.45 (64 KB, 8 to 18 GB/s), and 2.5 to 2.6 (16 KB and less, 1 to
-3 GB/s). The ratio for pipeline stages was 2.0 to 2.1."""
+"""Additional time that a byte takes if messages are small, as a multiple of its time at the NVLink
+limit. It is multiplied by the excess of the ratio over SMALL_MESSAGES. On two H100 GPUs without
+concurrent work, the ratio was 2.1 to 2.2 for 256 KB (23 to 45 GB/s), 2.3 to 2.45 for 64 KB (8 to 18
+GB/s), and 2.5 to 2.6 for up to 16 KB (1 to 3 GB/s). It was 2.0 to 2.1 for pipeline stages."""
 
 LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
-"""LEAST_TRANSFER: minimum share of a second that counts as communication. LEAST_WAIT: minimum share
-of a second that counts as waiting for a peer. If both were 0.03, four fewer of the 180 recorded
-GPUs would be diagnosed correctly; with 0.05, eight fewer."""
+"""LEAST_TRANSFER: minimum share of time that counts as communication. LEAST_WAIT: minimum share of
+time that counts as waiting for a peer. If both were 0.03, four fewer of 180 recorded GPUs would be
+diagnosed correctly. If both were 0.05, eight fewer would be."""
 
 
 class WorkLevel(NamedTuple):
-    """SM and DRAM activity while a GPU works rather than waits, divided by its overall activity."""
+    """SM and DRAM activity of a GPU that does not wait, divided by its overall activity."""
 
     sm: float
     dram: float
 
 
 def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
-    """Return the work level in the 100 ms windows with the least waiting: the second-highest SM
-    activity, because the highest may be an outlier, and the mean DRAM activity of the windows with
-    similar SM activity. Return None if there are fewer than two windows."""
+    """Return the SM and DRAM activity of a GPU that works without waiting, from the 100 ms windows
+    in `seen`: the second-highest SM activity, because the highest may be an outlier, and the mean
+    DRAM activity in windows with similar SM activity. Return None for fewer than two windows."""
     by_sm = sorted(seen, reverse=True)[1:]
     if not by_sm:
         return None
@@ -90,12 +90,12 @@ def work_level(seen: Iterable[WorkLevel]) -> WorkLevel | None:
 
 @dataclass(frozen=True, slots=True)
 class ActiveSecond:
-    """Means of a GPU's metrics over the last 6 s, as shares (0-1). Unknown means are None.
+    """Metrics of a GPU, averaged over the last 6 s. Values are shares (0-1), or None if unknown.
 
-    `payload` is the ratio of NVLink payload to the limit in the busier direction, and `sent` is the
-    ratio in the transmit direction. `power` contains the levels of the 20 ms power samples, `level`
-    is the work level of the 100 ms windows, and `wire` is the ratio of received NVLink wire bytes
-    to payload bytes.
+    `payload` is the ratio of NVLink payload to the NVLink limit in the busier direction, and `sent`
+    is this ratio in the transmit direction. `wire` is the ratio of received NVLink wire bytes to
+    payload bytes. `power` contains the two levels of the power samples. `level` is the activity
+    without waiting, which `work_level` returns.
     """
 
     activity: float
@@ -112,7 +112,7 @@ class ActiveSecond:
 @dataclass(frozen=True, slots=True)
 class ActiveShares:
     """Time shares of an active GPU, which sum to its activity. `waits_for` is the GPU that causes
-    most of the waiting, and `late` is the time for which all ranks wait for kernel launches."""
+    most of the waiting. `late` is the share in which all ranks wait for kernel launches."""
 
     busy: float
     communicating: float
@@ -122,18 +122,18 @@ class ActiveShares:
 
     @property
     def total(self) -> float:
-        """The activity: the sum of all shares."""
+        """The GPU's activity, which is the sum of all shares."""
         return self.busy + self.communicating + self.waiting + self.late
 
 
 def not_computing(second: ActiveSecond) -> float:
-    """Return the share of time in which the GPU is active but does no work of its own.
+    """Return the share of time in which the GPU is active but only waits or transfers data.
 
-    If the GPU only spins, the share is its whole activity. If the power samples have two levels,
-    the share is the time at the lower level. With GPM, and while NVLink carries data, a share is
-    also computed from SM activity and NVLink bytes, and is used if it is larger, because idling,
-    transfers, and work have three levels. Without GPM and without two levels, the share follows
-    from the NVLink bytes.
+    If the GPU only spins, the share is its whole activity. Otherwise, it is the time at the lower
+    of two levels of the power samples. With GPM, and while NVLink carries data, a second estimate
+    comes from SM activity and NVLink bytes, and the larger one is returned, because the power
+    samples of idle time, transfers, and work have three levels. Without GPM, the share is based on
+    NVLink bytes if the power samples have one level.
     """
     if only_spins(second):
         return second.activity
@@ -149,8 +149,8 @@ def not_computing(second: ActiveSecond) -> float:
 
 
 def at_lower_power(second: ActiveSecond) -> float:
-    """Return the share of time in which the GPU is active at the lower of two power levels, limited
-    to the share in which kernels may be spinning, judging by SM activity."""
+    """Return the share of time in which the GPU is active at the lower of two power levels. It is
+    at most the share in which kernels can spin, based on SM activity."""
     if second.power is None or not second.power.distinct:
         return 0.0
     lower = min(second.activity, max(0.0, second.power.lower_share - (1.0 - second.activity)))
@@ -158,8 +158,8 @@ def at_lower_power(second: ActiveSecond) -> float:
 
 
 def _besides_work(second: ActiveSecond, full: float) -> float:
-    """Return the maximum share of time that transfers can take, based on SM activity. `full` is the
-    ratio of SM activity to overall activity during work."""
+    """Return the maximum share of time that NVLink transfers can take, based on SM activity. `full`
+    is the ratio of SM activity to overall activity during work."""
     if second.sm is None or not second.activity or full <= TRANSFERRING_SM:
         return 0.0
     share = (full - second.sm / second.activity) / (full - TRANSFERRING_SM)
@@ -184,7 +184,7 @@ def _transfers_alone(second: ActiveSecond) -> bool:
 
 
 def only_spins(second: ActiveSecond) -> bool:
-    """Return whether kernels seem to only wait or transfer data. Return false without GPM."""
+    """Return whether kernels seem to only spin or transfer data. Return false without GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
     low = second.sm / second.activity <= MOST_SPINNING_SM
@@ -194,7 +194,7 @@ def only_spins(second: ActiveSecond) -> bool:
 
 
 def communicating(second: ActiveSecond, idle_work: float) -> float:
-    """Return the share of time that NVLink transfers take. It is at most `idle_work`."""
+    """Return the share of time that NVLink transfers take, limited to the share `idle_work`."""
     payload = second.payload or 0.0
     if payload < NOTHING * max(idle_work, LEAST_WAIT) or not idle_work:
         return 0.0
@@ -203,7 +203,7 @@ def communicating(second: ActiveSecond, idle_work: float) -> float:
 
 
 def alike(one: float | None, other: float | None) -> bool:
-    """Return whether two values are equal within noise."""
+    """Return whether two values differ by at most 12 % (EQUAL). False if one is unknown."""
     if one is None or other is None:
         return False
     return abs(one - other) <= EQUAL * max(abs(one), abs(other), 1e-9)
@@ -213,8 +213,8 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
     """Return whether two GPUs run the same steps: both send the same amount of data over NVLink,
     and the links of both are in use.
 
-    Ranks of the same collective always send equal amounts. The GPUs of a server with prefill and
-    decode stages, of a sweep, or of reinforcement learning roles send different amounts.
+    Ranks of the same collective always send equal amounts. GPUs with different roles, such as
+    prefill and decode or the jobs of a sweep, do not.
     """
     mine, theirs = one.sent or 0.0, other.sent or 0.0
     less, more = (mine, theirs) if mine < theirs else (theirs, mine)
@@ -222,10 +222,10 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
 
 
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the share of time for which a GPU waits for a lockstep peer that never waits.
+    """Return the share of time for which a GPU waits for `peer`, assuming that `peer` never waits.
 
     A GPU's work is proportional to its DRAM activity (or tensor activity). The peer's work per
-    active second shows for how long this GPU works. The rest of its active time is waiting.
+    active second shows how long this GPU's work takes. The rest of its active time is waiting.
     """
     if second.sm is None and peer.sm is None:  # without GPM, utilization includes spinning
         waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
@@ -237,8 +237,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the share of time that this GPU is at the lower power level but the peer is not. Both
-    GPUs spend the same time on transfers, so this GPU spends the difference waiting."""
+    """Return how much longer this GPU is at the lower power level than the peer, as a share of
+    time. Both GPUs spend the same time on transfers, so this GPU waits during the difference."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)
@@ -246,8 +246,8 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the share of time that the GPU's work would take at the peer's rate, based on DRAM
-    activity or, if that is too low, tensor activity."""
+    """Return the share of time that the GPU's work takes at the peer's rate of work per active
+    second. The rate is based on DRAM activity or, if that is too low, tensor activity."""
     if not peer.activity:
         return second.activity
     pairs = ((second.dram, peer.dram, NOTHING), (second.tensor, peer.tensor, NOTHING))
@@ -258,7 +258,7 @@ def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> ActiveShares:
-    """Divide a GPU's active share. `peers` contains the other GPUs of its job."""
+    """Return the time shares of an active GPU. `peers` contains the other GPUs of its job."""
     alongside = {key: peer for key, peer in peers.items() if in_lock_step(second, peer)}
     levels = [one.level for one in (second, *alongside.values()) if one.level is not None]
     if alongside and levels and not only_spins(second):
@@ -283,10 +283,10 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
 def _by_level(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
 ) -> ActiveShares:
-    """Divide the active share, based on DRAM activity. Time without DRAM activity is waiting. DRAM
-    activity is assumed to be the same during transfers as during work, because the 100 ms windows
-    with work include transfers. The GPU waits for the peer that waits least. If all ranks wait,
-    kernel launches are late, for at most the idle time of the least active GPU."""
+    """Return the shares of an active GPU based on DRAM activity. Without waiting, DRAM activity is
+    assumed to be that of `level`, so missing DRAM activity shows the time of waiting. The GPU waits
+    for the peer that waits least. If all ranks wait, kernel launches are late. Their delay is at
+    most the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < NOTHING:  # only collectives or work in caches, equal on every rank
@@ -316,13 +316,13 @@ def _by_level(
 
 
 def _besides(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the maximum share of time in which an active GPU neither works nor waits."""
+    """Return the maximum share of time in which an active GPU transfers data without working."""
     besides = _besides_work(second, _full(second, level))
     return max(0.0, besides - _beneath(second, level))
 
 
 def _small_messages(second: ActiveSecond) -> float:
-    """Return the share of time for small NVLink messages, which never overlap with work."""
+    """Return the share of time that small NVLink messages take. They never overlap with work."""
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:
         return 0.0
@@ -331,8 +331,7 @@ def _small_messages(second: ActiveSecond) -> float:
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
     """Return the assumed ratio of SM activity to overall activity while the GPU computes. It is
-    higher than in the 100 ms windows with the least waiting, which may include transfers. Dense
-    matrix products use all SMs."""
+    higher than in `level`, which may include transfers. Dense matrix products use all SMs."""
     if _transfers_alone(second):
         return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
@@ -340,8 +339,8 @@ def _full(second: ActiveSecond, level: WorkLevel) -> float:
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:
-    """Return the share of time in which the GPU is active without DRAM activity. SM activity sets
-    an upper limit, because a phase of a job may use less DRAM bandwidth without waiting."""
+    """Return the share of time that the GPU waits, based on its DRAM activity relative to `level`.
+    It is limited by SM activity, because a phase of a job may use less DRAM without waiting."""
     waits = max(0.0, second.activity - (second.dram or 0.0) / level.dram)
     if second.sm is None or level.sm <= MOST_SPINNING_SM:
         return waits

@@ -1,7 +1,7 @@
-"""Advice for the owner of a job, for each verdict, from `advice.toml`.
+"""Advice for the owner of a job about each verdict, from `advice.toml`.
 
-Advice about a verdict never suggests ending, stopping, or restarting a process, because a GPU that
-seems idle may be running a server or a checkpoint.
+The advice never suggests ending, stopping, or restarting a process, because a GPU that seems idle
+may be running a server or a checkpoint.
 """
 
 from collections.abc import Iterable
@@ -30,24 +30,24 @@ ALERTS: dict[State, tuple[str, Severity]] = {
 
 
 def of_each(summary: str) -> str:
-    """Return the summary of a state for several GPUs: `by its` becomes `each by its`."""
+    """Adapt the summary of a state to several GPUs: replace `by its` with `, each by its`."""
     return summary.replace(" by its ", ", each by its ")
 
 
 def hang_advice(pid: str = "") -> str:
-    """Return a string that advises to run `py-spy` on a process of a hung job before it ends."""
+    """Return the advice to run `py-spy` on a process of a hung job before the job ends."""
     one = f"Run `py-spy dump --pid {pid}`"
     each = "`nvidia-smi` lists the processes on these GPUs: run `py-spy dump --pid PID` on each"
     return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each, pid=pid or "PID")
 
 
 def peer_advice(who: str = "the GPU that it waits for") -> str:
-    """Return a string that advises to examine the GPU (`who`) that other GPUs wait for."""
+    """Return the advice to examine `who`, the GPU that other GPUs wait for."""
     return str(_TABLE["text"]["balance"]).format(who=who)
 
 
 def severity(pair: Pair) -> Severity | None:
-    """Return the severity of a state, which all outputs show, or None if it is healthy."""
+    """Return the severity of a state and cause, or None if the state is healthy."""
     if pair == (State.STARVED, Cause.UNKNOWN):
         return Severity.INFO  # a notebook, or a server without requests, also waits
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
@@ -58,7 +58,7 @@ TEXTS: dict[str, str] = {
     "find_rank": hang_advice(),
     "balance": peer_advice(),
 }
-"""The texts of the first steps, by name. A first step reduces a loss of GPU time."""
+"""The texts of the first steps against losses of GPU time, by name of the step."""
 
 OF_PAIR = _by_pair("step")
 """The name of the first step for each state and cause. Healthy states have none."""
@@ -67,11 +67,11 @@ ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 BY_FACT: dict[FactKind, str] = {
     FactKind(kind): step for kind, step in _TABLE["step_by_fact"].items()
 }
-"""Names of more specific first steps, by a fact behind the verdict, or about missing evidence."""
+"""Names of more specific first steps, by the kind of fact to which they apply."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the name of the first step for a state and its facts, or None if it is healthy."""
+    """Return the name of the first step for a state with these facts, or None if it is healthy."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]

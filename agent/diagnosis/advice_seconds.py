@@ -1,4 +1,4 @@
-"""Chooses the advice that applied to most of the time that a GPU lost in the last 15 minutes."""
+"""Finds the advice that applied to most of the time that a GPU lost in the last 15 minutes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -13,8 +13,8 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Time constant in seconds with which lost time decays, because the last second may not be typical.
-For example, a checkpoint reads data in its last second."""
+"""Time constant of the exponential decay of lost time, in seconds. Advice based only on the last
+second would not be typical, for example at the end of a checkpoint."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
@@ -23,13 +23,13 @@ def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:
 
 @dataclass(slots=True)
 class AdviceSeconds:
-    """Seconds that the current processes lost, by state and cause, and by advice for each."""
+    """Seconds that the current processes of a GPU lost, by state and cause, and by advice."""
 
     lost: defaultdict[Pair, defaultdict[str, float]] = field(default_factory=_no_time)
     _came: float | None = None  # when the current processes appeared
 
     def take(self, e: Evidence, split: TimeSplit, seconds: float) -> None:
-        """Add a tick with a duration of `seconds` seconds."""
+        """Add the lost time in a tick that lasted `seconds` seconds."""
         if e.history.came != self._came:
             self._came = e.history.came
             self.lost.clear()
@@ -44,7 +44,7 @@ class AdviceSeconds:
 
 
 def most_fitting(accounts: Iterable[AdviceSeconds]) -> dict[Pair, str]:
-    """Return, for each state and cause, the advice for most of the time lost on these GPUs."""
+    """Return, for each state and cause, the advice that applied to most of the lost time."""
     sums: defaultdict[Pair, defaultdict[str, float]] = _no_time()
     for pair, fitted in chain.from_iterable(one.lost.items() for one in accounts):
         for advice, seconds in fitted.items():

@@ -1,9 +1,9 @@
-"""Confidence of a verdict: the share of similar verdicts that were correct on test loads.
+"""Confidence of a verdict: the share of similar verdicts on test loads that were correct.
 
-`confidence.toml` contains the numbers of verdicts, grouped by the available signals, by whether the
-job has several GPUs, and by state and cause. `python -m tests.hardware.confidence TAPE ...`
-generates the file from recordings of loads with known shares. A verdict is correct if the known
-share of its state and cause is within ten percentage points of the measured share.
+Verdicts are similar if the fields of `Likeness` are equal. `confidence.toml` contains the numbers
+of similar verdicts. `python -m tests.hardware.confidence TAPE ...` generates the file from
+recordings of test loads with known time shares. A verdict is correct if the measured share of its
+state and cause is within ten percentage points of the known share.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ from agent.model import Cause, Pair, SignalQuality, State
 
 
 class Likeness(NamedTuple):
-    """Properties of a verdict. Verdicts with the same properties have the same confidence."""
+    """The properties of a verdict that determine its confidence."""
 
     signals: SignalQuality
     several: bool  # the job has several GPUs
@@ -22,9 +22,9 @@ class Likeness(NamedTuple):
 
 
 class Trials(NamedTuple):
-    """Results of similar verdicts on test loads: `right` of the `of` verdicts were correct. The
-    agent counted `counted` seconds for the state, the GPU was in the state for `true` seconds, and
-    `both` is the overlap in seconds."""
+    """Results of similar verdicts on test loads. Of the `of` verdicts, `right` were correct. The
+    agent counted `counted` seconds for the state, and the GPUs really spent `true` seconds in it.
+    The overlap is `both` seconds."""
 
     right: int
     of: int
@@ -39,13 +39,13 @@ class Trials(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the GPU was in a different state for most of the `counted` seconds."""
+        """Whether the GPUs really were in a different state for most of the `counted` seconds."""
         return self.of > 0 and 2 * self.both < self.counted
 
 
 @cache
 def trials() -> dict[Likeness, Trials]:
-    """Return the results in `confidence.toml`, by the properties of the verdicts."""
+    """Return the results on test loads from `confidence.toml`, by properties of the verdicts."""
     return {
         Likeness(
             SignalQuality(row.pop("signals")),
@@ -57,5 +57,5 @@ def trials() -> dict[Likeness, Trials]:
 
 
 def similar(likeness: Likeness) -> Trials:
-    """Return the results of similar verdicts. If there were none, the confidence is 0.5."""
+    """Return the results of similar verdicts. Without results, the confidence is 0.5."""
     return trials().get(likeness, Trials(0, 0, 0.0, 0.0, 0.0))

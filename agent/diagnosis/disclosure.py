@@ -1,8 +1,8 @@
-"""Decides which names of people, programs, and jobs may leave the agent.
+"""Decides whether names of people, programs, and jobs may leave the agent.
 
-Names leave the agent only while `job.info` is enabled; after it is disabled, names that are already
-known do not leave either. All outputs use this module: the poller before it publishes a snapshot,
-and the responses and logs about jobs and hours.
+Names may leave the agent only while `job.info` is enabled. If it is disabled later, this also
+applies to names that are already known. All outputs use this module: the poller before it publishes
+a snapshot, and the responses and logs about jobs and hours.
 """
 
 from collections.abc import Mapping
@@ -37,19 +37,19 @@ NAMELESS = {
     metric.name: itemgetter(*(-1 if one in names else at for at, one in enumerate(metric.labels)))
     for metric, names in PERSONAL.items()
 }
-"""Functions that empty the personal labels (the last labels of a metric), by metric name."""
+"""Functions that return a metric's labels with the personal labels emptied, by metric name."""
 
 
 def without_names(snapshot: Snapshot, derived: Derived) -> Snapshot:
-    """Return a snapshot without personal names. Each reading is changed only once."""
+    """Return a snapshot without personal names. Changed readings are cached in `derived`."""
     named = [reading for key, reading in snapshot.readings.items() if key.source in SOURCES]
     shown = {one.key: derived.of(one.key, (one,), partial(_nameless, one)) for one in named}
     return replace(snapshot, readings={**snapshot.readings, **shown})
 
 
 def _nameless(reading: Reading) -> Reading:
-    """Return a reading without personal names. Personal labels are empty, series that become
-    identical are merged, and dgx_gpu_job_info and job shares are omitted."""
+    """Return a reading without personal names. Personal labels become empty, and series that become
+    identical are merged. The metrics dgx_gpu_job_info and job shares are omitted."""
     kept: dict[object, Sample] = {}
     for place, sample in enumerate(reading.samples):
         metric, labels, value = sample
@@ -64,7 +64,7 @@ def _nameless(reading: Reading) -> Reading:
 
 @dataclass(frozen=True, slots=True)
 class Disclosure:
-    """Removes names if the current settings require it."""
+    """Applies the current setting of `job.info` to names."""
 
     configuration: Configuration
     _derived: Derived = field(default_factory=Derived)

@@ -36,13 +36,13 @@ REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.POWER, FactKind.POWER_CAP, ("power_cap",)),
     (Cause.RELIABILITY, FactKind.VOLTAGE_LIMIT, ("reliability",)),
 )
-"""Reasons for low clocks, most serious first. The first that applies is the cause of the loss."""
+"""Reasons for low clocks, most serious first. The first that applies determines the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeSplit:
-    """Time shares by state and cause, which sum to 1, and the facts that support each share.
-    `waits_for` is the peer that the GPU waits for."""
+    """A GPU's time shares by state and cause, which sum to 1, and the facts that support each
+    share. `waits_for` is the GPU of the same job that this GPU waits for."""
 
     parts: dict[Pair, float]
     found: dict[Pair, Found] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class TimeSplit:
 
 
 def divide_second(e: Evidence) -> TimeSplit:
-    """Divide the time of a GPU by state and cause. The activity of the GPU must be known."""
+    """Return a GPU's time shares by state and cause in this tick. Its activity must be known."""
     found = without_process(e)
     if found is None and (stands := hung(e)) is not None:  # false: waits for a rank on another host
         pair = HUNG if stands[0] else PEER
@@ -59,8 +59,8 @@ def divide_second(e: Evidence) -> TimeSplit:
 
 
 def without_process(e: Evidence) -> TimeSplit | None:
-    """Divide the time of a GPU without a process. Activity without a visible process (graphics, or
-    a process in another PID namespace) counts as busy time."""
+    """Return the time shares of a GPU without a process, or None if it has one. Activity without a
+    visible process (graphics, or a process in another PID namespace) counts as busy time."""
     if (e.processes is None and not e.is_quiet) or e.processes:
         return None
     active = e.activity or 0.0
@@ -128,7 +128,7 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]) -> None:
-    """Without GPM, copies count as active time. Move this time from `busy` to the cause PCIe."""
+    """Without GPM, copies count as active time: move it from `busy` to the cause PCIe."""
     if copied := min(parts[BUSY], copies_alone(e)):
         pair = _pair(Cause.PCIE)
         parts[BUSY] -= copied
@@ -137,13 +137,13 @@ def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]
 
 
 def _pair(cause: Cause) -> Pair:
-    """Return the state and cause of a GPU that is inactive because of `cause`. A server without
-    requests is idle, not starved."""
+    """Return the state and cause of a GPU that is inactive because of `cause`. The state is `idle`
+    for a server without requests, and otherwise `starved`."""
     return REQUESTS if cause is Cause.REQUESTS else (State.STARVED, cause)
 
 
 def _inactive(e: Evidence, inactive: float) -> Shares:
-    """Divide the inactive time of this tick in the same proportions as the last few seconds."""
+    """Return the shares of inactive time by cause, in the same proportions as in the last 6 s."""
     shares = divide_inactive(e) if inactive > 0 else {}
     whole = sum(share.seconds for share in shares.values())
     if not whole:
@@ -172,8 +172,8 @@ def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:
 
 
 def own_work(e: Evidence) -> Found:
-    """Return the evidence that the GPU does its own work. Clocks lowered by a user are reported,
-    but not counted as a loss."""
+    """Return the facts about the GPU's own work. A fact about clocks that a user lowered is
+    included, but this is not counted as a loss."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
@@ -183,7 +183,7 @@ def own_work(e: Evidence) -> Found:
 
 
 def _active(e: Evidence) -> ActiveShares:
-    """Divide the active time. Without GPM, the division is based on power and NVLink traffic."""
+    """Return the time shares of an active GPU: work, communication, and waits for a peer."""
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = e.by_links
@@ -194,8 +194,9 @@ def _active(e: Evidence) -> ActiveShares:
 
 
 def _active_without_gpm(e: Evidence) -> ActiveShares:
-    """Divide NVML's utilization, which includes spinning and copies, based on power. A GPU does not
-    work while its power is at the lower of two levels, or much lower than that of a peer."""
+    """Return the time shares of an active GPU, based on power and NVLink traffic. NVML's
+    utilization includes spinning and copies. A GPU only waits or copies while its power is at the
+    lower of two levels, or much lower than that of another GPU of its job."""
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = e.by_links
@@ -206,8 +207,8 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
 
 
 def _by_power(e: Evidence) -> ActiveShares | None:
-    """Divide the active share of a GPU that draws less power than a peer in lockstep. Return None
-    if the power readings are inconclusive."""
+    """Return the time shares of an active GPU that draws less power than a lockstep peer. Return
+    None if the power readings are inconclusive."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
     if e.sm_underutilised and (
@@ -229,15 +230,15 @@ def _by_power(e: Evidence) -> ActiveShares | None:
 
 
 def _together(e: Evidence, peer: Evidence) -> bool:
-    """Return whether two GPUs of a job run the same steps, or true if NVLink cannot be read."""
+    """Return whether two GPUs of a job run in lockstep, or true if NVLink cannot be read."""
     if e.second.sent is None or peer.second.sent is None:
         return True
     return in_lock_step(e.second, peer.second)
 
 
 def host_copies(e: Evidence) -> Found:
-    """Return evidence that copies between host and GPU saturate PCIe while the GPU does almost no
-    computation. The result is empty if there is no such evidence."""
+    """Return the facts that show that copies between host and GPU saturate PCIe while the GPU does
+    almost no computation. The result is empty if this is not the case."""
     wire = e.fullest("pcie")
     if wire is None or not e.sm_underutilised or e.pcie_peer_traffic:
         return ()
@@ -252,7 +253,7 @@ def host_copies(e: Evidence) -> Found:
 
 
 def communicates(e: Evidence) -> tuple[Pair, Found]:
-    """Return the state and cause of a GPU that only transfers data, and the evidence."""
+    """Return the state and cause of a GPU that only transfers data, with its facts."""
     pair, wire = (State.COMMUNICATING, Cause.NVLINK), e.nvlink
     other = communicates_elsewhere(e)
     if other is not None and (wire is None or wire.ratio < e.context.thresholds.communicating):
@@ -264,9 +265,9 @@ def communicates(e: Evidence) -> tuple[Pair, Found]:
 
 
 def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
-    """Return evidence that a waiting GPU transfers data over PCIe to or from other GPUs, or that
-    the host transfers data over InfiniBand in both directions (a port does not belong to one GPU).
-    A read from storage transfers data in one direction only, and the GPU is inactive."""
+    """Return the cause and facts if a waiting GPU exchanges data over PCIe with other GPUs, or if
+    the host transfers data over InfiniBand in both directions (ports do not belong to one GPU).
+    Reads from storage transfer data in one direction only, while the GPU is inactive."""
     least = e.context.thresholds.communicating
     if e.pcie_peer_traffic:
         wire = e.fullest("pcie")
@@ -299,8 +300,8 @@ def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
 
 
 def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
-    """Yield the share of the GPU's own work that is lost because of low clocks: the share of own
-    work multiplied by the relative clock reduction."""
+    """Yield the share of time that a GPU loses to low clocks, with its cause and facts. It is
+    `own`, the share of own work, multiplied by the relative reduction of the clock."""
     if e.clock is None or not e.clock_reference:
         return
     lost = max(0.0, 1.0 - e.clock / e.clock_reference)
@@ -320,7 +321,7 @@ def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
 
 
 def _work(e: Evidence) -> Fact:
-    """Return the fact about the amount of real work: SM activity or, without GPM, power."""
+    """Return a fact about the amount of real work: SM activity or, without GPM, power."""
     work, limits = e.work or 0.0, e.context.thresholds
     if e.quality is SignalQuality.GPM:
         return Fact(FactKind.SM_ACTIVITY, (ratio("sm", work, limits.sm_low),))

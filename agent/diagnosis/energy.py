@@ -1,4 +1,4 @@
-"""A GPU's energy by state and cause, based on the increases of its energy counter."""
+"""Divides the increases of a GPU's energy counter by state and cause."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ Parts = Mapping[Pair, float]
 """Shares of a second by state and cause. They sum to 1."""
 
 UNOBSERVED = "unobserved"
-"""State label for energy used while the state was unknown."""
+"""Value of the state label for energy used while the state was unknown."""
 
 _METRICS = declared_beside(__file__)
 STATE_JOULES = _METRICS["dgx_gpu_state_joules_total"]
@@ -30,8 +30,8 @@ def draws(pair: Pair | None) -> int:
 
 
 def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[Pair | None, float]:
-    """Return each state's share of the energy. The lowest power samples are attributed to the
-    states that draw the least power."""
+    """Return each state's share of the energy, given its seconds and power samples. The lowest
+    samples are attributed to the states that draw the least power."""
     sums = [0.0, *accumulate(sorted(watts))]
     whole = sum(seconds.values())
 
@@ -50,8 +50,8 @@ def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[
 
 @dataclass(slots=True)
 class EnergyByState:
-    """Energy in joules by state and cause. The key None is time without a known state. The increase
-    of the counter between two readings is divided among the states in that time."""
+    """A GPU's energy in joules by state and cause. The key None is for time without a known state.
+    The counter's increase between two readings is divided among the states in that time."""
 
     joules: dict[Pair | None, float] = field(default_factory=dict)
     counted: float | None = None  # last reading of the counter
@@ -64,11 +64,11 @@ class EnergyByState:
     _watts: float = 1.0
 
     def sample(self, series: TimedSeries) -> None:
-        """Add 20 ms power samples (W)."""
+        """Add the GPU's 20 ms power samples (W)."""
         self._samples.extend(series.values)
 
     def count(self, at: float, value: float) -> None:
-        """Process a reading of the counter, which a reload of the driver resets to 0."""
+        """Process a reading of the energy counter, which a reload of the driver resets to 0."""
         if at == self._read_at:
             return
         before = value if self.counted is None else self.counted
@@ -90,12 +90,12 @@ class EnergyByState:
             self._samples.clear()
 
     def spent(self) -> dict[Pair | None, float]:
-        """Return the joules so far, including an estimate for the time since the last reading.
-        Return an empty dict if the GPU has no energy counter."""
+        """Return the joules by state and cause, with an estimate for the time since the last
+        reading. Return an empty dict if the GPU has no energy counter."""
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the joules by state, with `joules` divided among states since the last reading."""
+        """Return the joules by state and cause, with `joules` added for the last interval."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

@@ -1,4 +1,4 @@
-"""Evidence about a GPU in a tick. Each value is computed when a rule first needs it."""
+"""Evidence about a GPU in a tick, for rules. Values are computed when a rule first needs them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,23 +24,22 @@ HEALTHY = ("power_cap", "sync_boost")
 HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALTHY)
 
 SPINNING_POWER = 0.35
-"""Fraction of the power limit below which a GPU at full utilization is only spinning (0.18 on an
-H200). A GPU that draws more power works, so a GPM reading of 0 is invalid."""
+"""Fraction of the power limit below which a fully utilized GPU only spins (it draws 0.18 on an
+H200). A GPU that draws more power does real work, so a GPM activity of 0 is invalid."""
 
 NO_HISTORY = GpuHistory()
 
 SPAN = 6.0
-"""Length in seconds of the window over which thread time is averaged, and work is distinguished
-from waiting. The window contains 300 power samples."""
+"""Window in seconds over which most evidence is averaged. It contains 300 power samples."""
 
 MESSAGES = 0.25e6
-"""Bytes per second below which data that processes read or write counts as log lines, and data that
-a server receives as requests. With 0.1 or 5 MB/s, all recorded loads have the same results."""
+"""Bytes per second below which data of processes counts as log lines, and data received by a server
+as requests. With 0.1 or 5 MB/s, the results for all recorded loads are the same."""
 
 DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
-more of 112 recorded GPUs would be correct, but unrelated traffic would count. A GPU that only spins
-receives 0.2 to 1 MB/s over PCIe, and one that launches 250,000 small kernels a second 40 MB/s."""
+more of 112 recorded GPUs would be correct, but unrelated traffic would count. Over PCIe, a GPU that
+only spins receives 0.2 to 1 MB/s, and one that launches 250,000 small kernels a second 40 MB/s."""
 
 
 @dataclass(eq=False)
@@ -58,11 +57,11 @@ class ProcessEvidence:
         return self.context.samples.mean(metric, *self.labels, seconds=SPAN) or 0.0
 
     def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
-        """Return the seconds per second that threads of a role spend in state `doing`, or 0."""
+        """Return the seconds per second that the threads with this role are in state `doing`."""
         return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
 
     def own(self, doing: str) -> float:
-        """Return the sum of `share` over the roles of threads that submit work to the GPU."""
+        """Return the sum of `share` over launching and dispatching threads."""
         return self.share("launching", doing) + self.share("dispatching", doing)
 
     @cached_property
@@ -71,9 +70,9 @@ class ProcessEvidence:
 
     def asleep(self, *roles: str) -> float:
         """Return the seconds per second for which threads with the given roles wait for files. The
-        host counts the time for which cores are idle because of such waits, and sampling shows
-        which threads slept. The host's count omits waits while the core does other work, and
-        includes other programs, so the result is 0.5 to 2 times the sampled time."""
+        kernel counts the time for which cores are idle because of such waits, and the agent samples
+        which threads wait. The count omits waits during other work and includes other programs, so
+        it is limited to 0.5 to 2 times the sampled time."""
         seen = sum(self.share(role, "blocked") for role in roles)
         samples, longer = self.context.samples, 0.0
         counted = samples.rate(host.IO_WAIT, seconds=SPAN)
@@ -92,12 +91,12 @@ class ProcessEvidence:
 
     @cached_property
     def workers(self) -> float:
-        """Mean number of active threads and processes, excluding the launching threads."""
+        """Mean number of active workers: threads and processes that launch no kernels."""
         return self.mean(workload.WORKERS)
 
     def rests(self, seconds: float = WINDOW_SECONDS) -> bool:
-        """Return whether the processes did nothing in the last seconds, that is, used almost no CPU
-        time, and no thread was in uninterruptible sleep. Return False if they are not visible."""
+        """Return whether the processes used almost no CPU time in the last `seconds` seconds, and
+        had no thread in uninterruptible sleep. Return false if the processes are not visible."""
         rates = [
             self.rate(workload.THREADS, one, "running", seconds=seconds) for one in workload.ROLES
         ]
@@ -119,7 +118,7 @@ class Evidence:
         value, self.labels = self.context.samples.value, self.gpu.labels
         self.processes = value(process.PROCESSES, *self.labels)
         self.activity = value(activity.ACTIVITY, *self.labels)
-        """Activity in this tick. It determines how much of the tick's time was lost."""
+        """Activity in this tick. It determines how much of the tick's time was inactive."""
 
     @cached_property
     def host(self) -> ProcessEvidence:
@@ -150,7 +149,7 @@ class Evidence:
 
     @cached_property
     def work(self) -> float | None:
-        """Amount of real work (0-1): SM activity or, if unknown, power as a share of its limit."""
+        """Amount of real work (0-1): SM activity or, if unknown, the fraction `power`."""
         return self.power if self.sm is None else self.sm
 
     @property
@@ -162,17 +161,17 @@ class Evidence:
 
     @cached_property
     def mean_activity(self) -> float:
-        """Mean activity over the last 3 s. A mean keeps the verdict stable near a threshold."""
+        """Mean activity over the last 3 s, so that verdicts do not alternate near a threshold."""
         return self.context.samples.mean(activity.ACTIVITY, *self.labels) or 0.0
 
     @property
     def looks_busy(self) -> bool:
-        """Whether the GPU is active almost all the time, even if its kernels only spin."""
+        """Whether the GPU is active almost all the time. Its kernels may only spin."""
         return self.mean_activity >= self.context.thresholds.busy
 
     @cached_property
     def throttle_masks(self) -> list[int]:
-        """NVML clock event reasons in each reading of the last 3 s."""
+        """The bit masks of clock event reasons that NVML returned in the last 3 s."""
         return [int(look) for look in self.context.samples.recent(clocks.REASONS, *self.labels)]
 
     def throttled(self, *reasons: str) -> float:
@@ -197,7 +196,7 @@ class Evidence:
         return now / limit if now is not None and limit else None
 
     def path_usage(self, path: str) -> list[PathUse]:
-        """Return how much this GPU uses a kind of data path, with the busier direction first."""
+        """Return this GPU's usage of a kind of data path in each direction, busiest first."""
         return self.context.path_usage(path, self.gpu)
 
     def fullest(self, path: str) -> PathUse | None:
@@ -212,9 +211,9 @@ class Evidence:
         return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)
 
     def share_of_slot(self, wire: PathUse) -> float:
-        """Return the ratio of PCIe traffic to the slot's current capacity. The capacity halves with
-        each generation below the maximum. If the traffic exceeds the capacity, the generation is
-        ignored, because it was read while the GPU was idle."""
+        """Return the ratio of PCIe traffic to the capacity of the link at its current generation.
+        It halves with each generation below the maximum. If the traffic exceeds this capacity,
+        ignore the generation, because it was read while the GPU was idle."""
         now = self.context.samples.value(pcie.GENERATION, *self.labels)
         most = self.context.samples.value(pcie.GENERATION_LIMIT, *self.labels)
         if not now or not most or now >= most:
@@ -244,21 +243,20 @@ class Evidence:
 
     @cached_property
     def has_ranks(self) -> bool:
-        """Whether the job's GPUs work together. A program may start independent jobs."""
+        """Whether the job's GPUs work together. A program may also run independent parts."""
         return self.history.nvlink_seen or self.context.has_ranks(self.job)
 
     @cached_property
     def works(self) -> float:
-        """Share of time in which the GPU computes, or in which its launching threads run or wait
-        for files while the GPU is inactive. Collectives that spin while they wait for a peer do not
-        count."""
+        """Share of time in which the GPU is active without waiting for a peer, or in which it is
+        inactive while its launching threads run or wait for files."""
         ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
         return min(1.0, self.second.activity - self.by_links.waiting + ran + self.blocked)
 
     @cached_property
     def blocked(self) -> float:
         """Share of time for which a launching thread waits for files. If no worker or other rank
-        waits for files, the share is at least the I/O stall time of the cgroup."""
+        waits for files, the share is at least that for which the cgroup's tasks waited for I/O."""
         own, stalled = self.host.asleep("launching", "dispatching"), 0.0
         others = [one.host.blocked for one in self.peers] if self.has_ranks else []
         if not any((*others, self.host.share("working", "blocked", seconds=KEPT))):
@@ -270,8 +268,8 @@ class Evidence:
 
     @cached_property
     def by_links(self) -> ActiveShares:
-        """Division of the active share. It considers the other GPUs of the job only if NVLink has
-        carried data, because otherwise the GPUs may belong to different jobs of a sweep."""
+        """The time shares of the active GPU. Other GPUs of the job are considered only if NVLink
+        has carried data, because otherwise the GPUs may be running independent parts of a sweep."""
         joined = self.peers if self.history.nvlink_seen else []
         return divide(self.second, {peer.gpu: peer.second for peer in joined})
 
@@ -296,12 +294,12 @@ class Evidence:
 
     @cached_property
     def second(self) -> ActiveSecond:
-        """Means over the last 6 s (SPAN), with the levels of the power samples and of activity."""
+        """The averages in `means`, with `power` and `level` added from the GPU's history."""
         return replace(self.means, power=self.history.power, level=self.history.level)
 
     @cached_property
     def means(self) -> ActiveSecond:
-        """Means over the last 6 s, for distinguishing work from waiting and from transfers."""
+        """The GPU's metrics averaged over the last 6 s (SPAN), without `power` and `level`."""
         samples, limit = self.context.samples, self.nvlink.limit if self.nvlink else None
         rate = activity.NVLINK_RATE
         rates = {way: samples.mean(rate, *self.labels, way, seconds=SPAN) for way in PAYLOAD}
@@ -324,8 +322,8 @@ class Evidence:
 
     @property
     def spins(self) -> bool:
-        """Whether the GPU's kernels only spin: they neither do work nor transfer data, and no more
-        are launched. Without NVLink, kernels that spin may read host memory."""
+        """Whether the GPU's kernels only spin: they do no work and transfer no data, and no new
+        kernels are launched. Without NVLink, PCIe traffic may come from spinning kernels."""
         second, samples = self.means, self.context.samples
         ways = (pcie.RECEIVED, pcie.TRANSMITTED)  # reads of counters send as much as they receive
         received, sent = (samples.rate(way, *self.labels, seconds=2.0) or 0.0 for way in ways)
@@ -340,8 +338,8 @@ class Evidence:
 
     @cached_property
     def clock_reference(self) -> float | None:
-        """Expected ratio of the SM clock to its maximum without throttling, based on the clock seen
-        at similar power in the last hour, if any."""
+        """Ratio of the SM clock to its maximum that is expected without throttling, based on the
+        highest clock at similar power in the last hour."""
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         seen = self.history.clock
         if not seen and self.clocks_set >= self.context.thresholds.throttled:

@@ -1,4 +1,4 @@
-"""Facts that rules find: facts that determine a verdict, and facts about missing evidence."""
+"""Facts: those that support a verdict, and those about missing evidence."""
 
 from enum import StrEnum
 
@@ -8,11 +8,11 @@ RATIO, RATE, SECONDS, CORES, COUNT = "ratio", "bytes_per_second", "seconds", "co
 """Units of figures."""
 
 Found = tuple[Fact, ...]
-"""Facts for a cause (possibly none), most important first."""
+"""The facts that support a state and cause (possibly none), most important first."""
 
 
 class FactKind(StrEnum):
-    """Kinds of facts. The comments name the figures of each kind."""
+    """Kinds of facts. The comment on a kind names its figures."""
 
     NO_PROCESS = "no_process"
     WITHOUT_PROCESS = "without_process"  # activity: work that belongs to no listed process
@@ -56,10 +56,10 @@ class FactKind(StrEnum):
 
 
 def ratio(name: str, value: float, limit: float | None = None) -> Figure:
-    """Return a share (0-1) as a figure, with the threshold that a rule compares it with."""
+    """Return a figure with a ratio (0-1) and, if any, the threshold of the rule."""
     return Figure(name, value, limit, RATIO)
 
 
 def traffic(name: str, share: float, limit: float) -> Figure:
-    """Return the traffic on a path as a figure in bytes per second: `share` times `limit`."""
+    """Return a figure with the traffic on a path in bytes per second: `share` times `limit`."""
     return Figure(name, share * limit, limit, RATE)

@@ -1,4 +1,4 @@
-"""Long-term history of a GPU: power levels, clocks, and idle time."""
+"""Tracks the history of a GPU: its power levels, clocks, bursts of activity, and idle time."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,33 +17,33 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
-"""For this many seconds after processes appear, readings may still describe earlier processes."""
+"""For this many seconds after new processes appear, readings may be about earlier processes."""
 
 LOADED = 0.5
-"""Minimum activity at which the SM clock is the highest that the GPU reaches at the current power.
-Like POWER_STEP, this value is chosen, not measured, because no recorded GPU is throttled."""
+"""Minimum activity at which a GPU is assumed to run at the highest SM clock for its power. Like
+POWER_STEP, this value is chosen, not measured, because no recorded GPU is throttled."""
 
 POWER_STEP = 0.05
-"""Two power readings in the same range of this width (a fraction of the limit) count as similar."""
+"""Width of the ranges in which power counts as similar, as a fraction of the power limit."""
 
 READINGS = 30
-"""Number of 100 ms windows that determine the work level, and number of activity readings, one per
-second, that are checked for bursts. Fewer readings are never checked, because the start of a job is
-uneven. READINGS is also the maximum number of seconds for which a server receives no data. With
-fewer windows, three fewer of 112 recorded GPUs were diagnosed correctly."""
+"""Number of 100 ms windows from which `work_level` is computed, and number of activity readings
+(one per second) that are searched for bursts. Fewer readings are not searched, because the start of
+a job is uneven. A server receives data at least once in READINGS seconds. With fewer windows, three
+fewer of 112 recorded GPUs were diagnosed correctly."""
 
 UNEVEN = 0.12
-"""Minimum coefficient of variation of activity that comes in bursts, as requests do. In recordings,
-trainers that wait for data or for a peer have 0.00 to 0.08, and servers have 0.31 to 1.5 (0.15 and
-more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load would have no
-known cause. UNEVEN is also the minimum share of readings at which activity crosses its mean,
-because work that starts or ends once is not a request."""
+"""Minimum coefficient of variation of activity in bursts, which requests cause. In recordings, it
+is 0.00 to 0.08 for trainers that wait for data or a peer, and 0.31 to 1.5 for servers (0.15 and
+more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load would have an
+unknown cause. UNEVEN is also the minimum share of readings in which activity crosses its mean,
+because work that only starts or ends is no burst."""
 
 
 @dataclass(slots=True)
 class Bursts:
-    """Detects bursts in the activity of the current processes. The time before their first work, in
-    which they load their data, is excluded."""
+    """Detects bursts in the GPU activity of the current processes. The time before their first
+    activity, in which they load data, is excluded."""
 
     _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
     _at: float = -inf  # time of the latest reading
@@ -52,7 +52,7 @@ class Bursts:
 
     def take(self, activity: float, at: float, quiet: float) -> None:
         """Add an activity reading (0-1) from time `at` (s), unless it was added before. Activity
-        below `quiet` does not count: a polling thread may sometimes copy a flag to the GPU."""
+        below `quiet` is no work: a polling thread may copy a flag to the GPU."""
         if activity >= quiet:
             self._worked = at
         if self._worked == -inf or at <= self._at:
@@ -71,14 +71,14 @@ class Bursts:
             self._uneven = True
 
     def seen(self, now: float) -> bool:
-        """Return whether the GPU worked in the last hour, and its work came in bursts. A process
-        that has been idle for longer may be abandoned."""
+        """Return whether the latest readings with activity show bursts, and the last activity is at
+        most an hour old. A server that has been idle for longer may no longer be in use."""
         return self._uneven and now - self._worked <= HOUR
 
 
 @dataclass(slots=True)
 class GpuHistoryTracker:
-    """Tracks the history of a GPU on every tick. Rules read the history from `seen`."""
+    """Updates the history of a GPU on every tick. `seen` is the history for the rules."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
     _pids: frozenset[str] = frozenset()
@@ -104,7 +104,7 @@ class GpuHistoryTracker:
         self._levels, self._sampled = power_levels(self._power), now
 
     def update(self, e: Evidence, now: float) -> None:
-        """Process the evidence of this tick."""
+        """Update the history with the evidence in this tick."""
         pids = e.context.pids.get(e.labels, frozenset())
         if e.processes == 0 or not pids & self._pids:
             self.forget()
@@ -146,7 +146,7 @@ class GpuHistoryTracker:
         )
 
     def _note_waiting(self, e: Evidence, now: float) -> None:
-        """Update the time at which the GPU began to wait: the first reading that shows this."""
+        """Update the start of the GPU's wait: the time of the first reading that shows it."""
         self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):
@@ -172,7 +172,7 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
-        """If the GPU is under load and not throttled, store the highest SM clock at this power."""
+        """If the GPU is under load and not throttled, update the highest SM clock at this power."""
         clock, power = e.sm_clock, e.power
         if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return
@@ -197,7 +197,7 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether the GPU only spins in its latest readings. Means include earlier work."""
+    """Return whether the GPU only spins, based on its latest readings. Means include older ones."""
     if not e.activity:
         return False
     newest = e.context.samples.value

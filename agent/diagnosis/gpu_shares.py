@@ -1,4 +1,4 @@
-"""Shares of GPUs that several jobs use in turn, based on the driver's process samples."""
+"""Computes the shares of jobs that use a GPU together, based on the driver's process samples."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,25 +19,25 @@ JOB_SECONDS = _METRICS["dgx_gpu_job_seconds_total"]
 JOB_JOULES = _METRICS["dgx_gpu_job_joules_total"]
 JOB_TENSOR = _METRICS["dgx_gpu_job_tensor_throughput_seconds_total"]
 BOOKED = {"seconds": JOB_SECONDS, "joules": JOB_JOULES, "tensor": JOB_TENSOR}
-"""The counter metric for each name in the totals of a job."""
+"""The counter metric for each name of a job's totals."""
 KEY = ReadKey("jobs", "running")
 WINDOW = HOUR / 60  # seconds of samples that every process must have
 TOO_SHORT = Absent(Reason.NOT_ENOUGH, "a process has shared the GPU for less than a minute")
 
 Shares = Mapping[GpuKey, Mapping[JobGroup, float] | Absent]
-"""For each GPU with several jobs: the share of each job (the sum is 1), or why it is unknown."""
+"""For each GPU with several jobs: the jobs' shares, which sum to 1, or why they are unknown."""
 
 
 @dataclass(slots=True)
 class GpuShares:
-    """Divides the time of each shared GPU among its jobs, on every tick."""
+    """Computes each job's share of each shared GPU on every tick."""
 
     _windows: dict[GpuKey, deque[tuple[float, Mapping[int, float]]]] = field(default_factory=dict)
-    """The shares by PID in the readings of the last minute, and in the last reading before it."""
+    """The readings (time, and share by PID) of the last minute, and the last reading before it."""
 
     def take(self, samples: SampleStore, groups: Iterable[JobGroup]) -> Shares:
-        """Return each job's share of the GPU time used in the last minute. If no job used the GPU,
-        all shares are equal."""
+        """Return each job's share of the GPU time that all jobs used in the last minute. If no job
+        used the GPU, the jobs have equal shares."""
         on: dict[GpuKey, list[JobGroup]] = {}
         for group in groups:
             for gpu in group.gpus:

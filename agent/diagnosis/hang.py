@@ -1,6 +1,6 @@
 """Finds out whether a job on several GPUs hangs, and which processes it waits for.
 
-All data comes from NVML and from files in /proc that any user may read.
+The evidence comes from NVML and from files in /proc that any user may read.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,8 +13,8 @@ from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 
 REMOTE_AFTER = 600.0
-"""Seconds after which a waiting job on several hosts counts as hung, if no process on this host is
-the cause: a rank on another host may be writing a checkpoint. The value is not measured."""
+"""Seconds after which a waiting job on several hosts counts as hung if it waits for no process on
+this host. A rank on another host may be writing a checkpoint. The value is not measured."""
 
 
 def activity_of(e: Evidence) -> RankActivity:
@@ -28,23 +28,23 @@ def activity_of(e: Evidence) -> RankActivity:
 
 
 def _moved(e: Evidence) -> float:
-    """Return the bytes per second that the GPU's processes read and write. If the agent has no
-    permission to trace the processes, return the bytes per second that their cgroup reads. Its
-    writes are ignored, because they may be late writes of old data."""
+    """Return the bytes per second that the GPU's processes read and write. If these are not
+    readable, return the bytes per second that their cgroup reads from disks. The cgroup's writes
+    are ignored, because the kernel may write old data later."""
     moved = e.host.rate(workload.PROCESS_BYTES)
     return (e.host.rate(workload.CGROUP_READ) if moved is None else moved) or 0.0
 
 
 def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
-    """Return whether the GPU is idle while its processes sleep or a process of the job is stopped.
-    In the latter case, the other processes may spin on the host without making progress."""
+    """Return whether the GPU is inactive, and its processes sleep or a process of the job is
+    stopped. If one is stopped, the other processes may spin on CPU cores without progress."""
     return e.is_quiet and (rank.asleep or rank.stopped or any(peer.stopped for peer in e.peers))
 
 
 def hung(e: Evidence) -> tuple[bool, Found] | None:
-    """Return whether a waiting job hangs, and the evidence. The result is false if the job may wait
-    for a process on a different host. Return None if any GPU of the job works, or if there is no
-    evidence that a GPU waits for another GPU."""
+    """Return whether a job of which all GPUs wait hangs, and the fact that shows the wait. False
+    means that it may still be waiting for a process on a different host. Return None if any GPU of
+    the job works, or if nothing shows that a GPU waits for another GPU."""
     least = LEADER_WINDOW
     if e.history.waits_for < least or not e.peers:  # first, to avoid reading every peer
         return None
@@ -64,17 +64,17 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
 
 
 def _on_several_hosts(e: Evidence) -> bool:
-    """Return whether the job has ranks on other hosts, according to its environment. If that is not
-    readable, return whether the host's network carried data both ways, as in collectives."""
+    """Return whether the job has ranks on other hosts, according to its environment variables. If
+    they are not readable, return whether the host has exchanged data in both directions."""
     hosts = e.context.samples.value(workload.HOSTS, *e.labels)
     return e.history.sent_abroad if hosts is None else hosts > 1
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """Return the GPUs whose processes the rest of the job waits for, or none if the evidence is
-    unclear. The result is the first of these groups that is not empty: GPUs with stopped processes;
-    GPUs with sleeping processes and no spinning kernels, if kernels or threads of all other GPUs
-    spin; and GPUs with sleeping processes, if threads of all other GPUs spin."""
+    """Return the GPUs whose processes the rest of the job waits for, or none if this is unclear.
+    These are the GPUs with stopped processes. If there are none, they are the GPUs with sleeping
+    processes and no spinning kernels, if kernels or threads spin on all other GPUs. Otherwise, they
+    are the GPUs with sleeping processes, if threads spin on all other GPUs."""
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:
         return stopped

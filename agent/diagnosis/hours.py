@@ -1,8 +1,9 @@
-"""GPU-seconds of this machine by state and hour, kept for 7 days in memory and, if systemd provides
-a directory (StateDirectory=), on disk. Each hour has a file, which is always replaced as a whole.
+"""Sums GPU-seconds by hour and state, and keeps the sums for 7 days in memory and, if systemd
+provides a directory (StateDirectory=), on disk. Each hour has a file, which is always replaced as a
+whole.
 
-A disk may hang, so all disk access runs on a separate thread. Hours in the future are kept but not
-shown: the clock was wrong then, or it is wrong now.
+A disk may hang, so all disk access runs on a separate thread. Hours in the future, which a wrong
+clock causes, are kept but not shown.
 """
 
 import os
@@ -25,16 +26,16 @@ from agent.polling import intervals
 from agent.sources import activity, workload
 
 Who = tuple[str, str, str, str]
-"""Owner of GPU time: job, user, partition, and account, if `job.info` allows these names."""
+"""The owner of GPU time: job, user, partition, and account, if `job.info` allows these names."""
 
 NO_OWNER: Who = ("", "", "", "")
 NAMES = ("job_id", "user", "partition", "account")
 
 
 class HourRow(msgspec.Struct):
-    """Totals of a job in an hour: GPU-seconds and joules by `state/cause`, joules in total, and
-    equivalent seconds at peak tensor throughput, if known. The first four fields are empty for time
-    that belongs to no job, and for jobs that share a GPU in unknown proportions."""
+    """Totals of an owner in an hour. `tensor` is the number of GPU-seconds that the work would take
+    at the tensor core peak, if known. The first four fields are empty for time that belongs to no
+    job, and for jobs that share a GPU in unknown proportions."""
 
     job_id: str = ""
     user: str = ""
@@ -48,7 +49,7 @@ class HourRow(msgspec.Struct):
 
 class Hour(msgspec.Struct):
     """Totals of an hour. `hour` is in hours since 1970, and `gpus` contains the seconds by GPU
-    UUID. Time before `since` (wall time) was not observed. `since` is 0 if the hour is complete."""
+    UUID. Time before `since` (wall clock) was not observed. `since` is 0 for a complete hour."""
 
     hour: int
     rows: list[HourRow]
@@ -56,7 +57,7 @@ class Hour(msgspec.Struct):
     since: float = 0.0
 
     def row(self, who: Who) -> HourRow:
-        """Return an owner's row, or add one. Beyond MOST_OWNERS rows, owners share one row."""
+        """Return an owner's row, or add one. Owners beyond MOST_OWNERS share a row."""
         rows = {(row.job_id, row.user, row.partition, row.account): row for row in self.rows}
         if who not in rows:
             who = who if len(rows) < MOST_OWNERS else NO_OWNER
@@ -65,7 +66,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add the totals in `other`. If `named` is false, add them without owners."""
+        """Add the totals in `other`, and return self. If `named` is false, omit the owners."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)
@@ -81,9 +82,9 @@ class Hour(msgspec.Struct):
 
 
 class HourlySums:
-    """A poller listener that sums GPU time by hour. `accounts` contains the account of each GPU by
-    UUID. `named` returns whether the names of owners may leave the agent. If not, the agent does
-    not keep these names in memory or on disk."""
+    """A listener of the poller that sums GPU time by hour. `accounts` contains the account of each
+    GPU by UUID. `named` returns whether the names of owners may leave the agent. If not, they are
+    kept neither in memory nor on disk."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class HourlySums:
             self._disk.join(DISK_HANGS)
 
     def __call__(self, snapshot: Snapshot) -> None:
-        """Process a tick."""
+        """Add the GPU time since the last call, and start writing to disk if this is due."""
         self._latest = snapshot
         self._take_read()
         if self._has_names and not self._named():
@@ -134,8 +135,8 @@ class HourlySums:
         self._save()
 
     def document(self) -> bytes:
-        """Return `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid: {}}}]}` as JSON,
-        with the seconds of every hour by `state/cause`."""
+        """Return all hours as JSON: `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid:
+        {}}}]}`. Seconds are by `state/cause`."""
         self._take_read()
         if self._latest is not None:
             self._look(self._latest)
@@ -145,7 +146,7 @@ class HourlySums:
         return b'{"hours":[' + b",".join(found if self._named() else map(_nameless, found)) + b"]}"
 
     def close(self) -> None:
-        """Write all hours that have not been written yet, and wait for the disk."""
+        """Write all unsaved hours to disk, and wait until this is done."""
         self._wait()
         self._take_read()
         if self._latest is not None:
@@ -159,7 +160,7 @@ class HourlySums:
             self._disk.join(DISK_HANGS)
 
     def _look(self, snapshot: Snapshot) -> None:
-        """Add each GPU's seconds since the last call to the rows of the jobs on the GPU."""
+        """Add each GPU's seconds since the last call to the rows of the owners of its jobs."""
         tensor = {
             sample.labels[1]: sample.value
             for key, reading in snapshot.readings.items()
@@ -188,7 +189,7 @@ class HourlySums:
         self._tensor = tensor
 
     def _begin(self, hour: int, wall: float) -> None:
-        """Start an hour, or continue it if the agent was restarted or the clock was set back."""
+        """Start a new hour, or continue it after a restart or if the clock was set back."""
         before = self._now.hour
         if before:
             self._past[before] = msgspec.json.encode(self._now)
@@ -198,7 +199,7 @@ class HourlySums:
         self._now = msgspec.json.decode(known, type=Hour) if known else new
 
     def _take_read(self) -> None:
-        """Merge the hours from disk once they have been read."""
+        """If the hours on disk have been read, add them to those in memory."""
         read, self._read = self._read, {}
         if begun := read.pop(self._now.hour, None):
             self._now = msgspec.json.decode(begun, type=Hour).add(self._now)
@@ -239,7 +240,7 @@ class HourlySums:
 
 
 def _nameless(content: bytes) -> bytes:
-    """Return an hour (JSON) in which a single row without an owner contains all totals."""
+    """Return the JSON of an hour with all its rows merged into one row without an owner."""
     hour = msgspec.json.decode(content, type=Hour)
     return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
 
@@ -255,18 +256,18 @@ def _add(sums: dict[str, float], more: Mapping[str, float], part: float = 1.0) -
 
 
 STATE = Path("/var/lib/dgx-telemetry")
-"""The state directory that systemd provides for the service."""
+"""The state directory of the service, which systemd creates."""
 
 
 def state_folder() -> Path | None:
-    """Return the state directory provided by systemd for the service, or None if there is none."""
+    """Return the state directory that systemd provides for the service, if any."""
     named = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
     return Path(named) if named else None
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
     """Return each owner's share of each GPU, by UUID. Omit GPUs that jobs share in unknown
-    proportions, and all GPUs if names are disabled."""
+    proportions. The result is empty if names are disabled."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
     for sample in reading.samples if reading else ():
@@ -296,7 +297,7 @@ def _owners(
 
 
 def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
-    """Replace the files of the given hours. Delete the file if the content is None."""
+    """Write the files of the hours in `due`. If the content is None, delete the file."""
     for hour, content in due.items():
         path = folder / f"hour-{hour}.json"
         try:
@@ -309,7 +310,7 @@ def _write(folder: Path, due: Mapping[int, bytes | None]) -> None:
 
 
 def _read(folder: Path) -> dict[int, bytes]:
-    """Return the hours that are stored on disk. Malformed files are logged and skipped."""
+    """Return the contents of the hour files on disk, by hour. Log and skip malformed files."""
     found = {}
     names = (path.stem.removeprefix("hour-") for path in folder.glob("hour-*.json"))
     numbers = sorted(int(name) for name in names if name.isascii() and name.isdigit())

@@ -1,10 +1,10 @@
 """Divides the inactive time of a GPU by cause, based on the threads of its processes.
 
 While its GPU is active, a launching thread runs as much as it can, and a dispatching thread sleeps.
-Therefore the GPU is delayed (`host_thread`) while a launching thread runs for longer than the GPU
-is active, and while a dispatching thread runs. In the rest of the inactive time, the thread waits:
-for a core (`cpu`), in uninterruptible sleep for a file (`disk`, or `network` if the file system is
-remote), or for other threads or GPUs that are active during the wait. Thresholds determine only the
+Therefore the cause is `host_thread` for the time by which a launching thread runs longer than the
+GPU is active, and for the time that a dispatching thread runs. In the rest of the inactive time,
+the thread waits: for a core (`cpu`), for a file (`disk`, or `network` if the file system is
+remote), or for other threads or GPUs that are active during the wait. Thresholds only determine the
 cause of a wait, not its length.
 """
 
@@ -19,25 +19,25 @@ from agent.model import Cause, Fact, Figure, SignalQuality
 from agent.sources import workload
 
 COPY_RATE = 0.87
-"""Ratio of payload to PCIe limit during a copy from pinned memory: 55.9 of 63 GB/s (H100). With a
+"""Ratio of payload to PCIe limit during a copy from pinned memory (H100: 55.9 of 63 GB/s). With a
 ratio of 1, one fewer of 112 recorded GPUs would be diagnosed correctly."""
 
 PAGEABLE_RATE = 8e9
-"""Bytes per second of a copy from or to pageable memory by a thread (7 to 12 GB/s on an H100)."""
+"""Bytes per second that a thread copies from or to pageable memory (7 to 12 GB/s on an H100)."""
 
 KERNEL_RATE = 1.2e9
-"""Bytes per second at which a thread copies to newly allocated memory, which the Linux kernel maps
-(1.0 to 1.2 GB/s), and the minimum at which the kernel receives data from the network (3.3 to 6 GB/s
-on an H100)."""
+"""Bytes per second that a thread copies to newly allocated memory, which the Linux kernel has to
+map (1.0 to 1.2 GB/s). The value is also a lower limit of the rate at which the kernel receives data
+from the network (3.3 to 6 GB/s on an H100 host)."""
 
 MOSTLY = 0.5
-"""Minimum share of the inactive time that copies must account for, and maximum share of a core that
-a waiting server's other threads and processes may use. Without the minimum, one fewer of 112
-recorded GPUs would be diagnosed correctly, both with and without GPM."""
+"""Minimum share of the inactive time for which copies count as its cause, and maximum share of a
+core that the workers of a waiting server use. Without the minimum, one fewer of 112 recorded GPUs
+would be diagnosed correctly, both with and without GPM."""
 
 
 class Share(NamedTuple):
-    """Share of time in which the GPU was inactive for one cause, and the evidence."""
+    """The share of time in which a GPU was inactive for one cause, and the facts that show this."""
 
     seconds: float
     facts: Found
@@ -47,7 +47,7 @@ Shares = dict[Cause, Share]
 
 
 def divide_inactive(e: Evidence) -> Shares:
-    """Return the share of inactive time in the last 6 s (SPAN) for each cause."""
+    """Return the shares of the last 6 s (SPAN) in which the GPU was inactive, by cause."""
     activity, ran = e.second.activity, e.host.launching
     inactive = 1.0 - activity
     if ran is None:
@@ -87,16 +87,16 @@ def divide_inactive(e: Evidence) -> Shares:
 
 
 def _copying(e: Evidence, inactive: float) -> float:
-    """Return the share of time in which copies between host and GPU saturate PCIe. Return 0 if it
-    is less than half of the inactive time, because the copies may overlap with the GPU's work."""
+    """Return the share of time in which copies between host and GPU saturate PCIe. If it is less
+    than half of the inactive time, return 0, because the copies may overlap with work."""
     share = _copied(e) / COPY_RATE
     return min(inactive, share) if share >= MOSTLY * inactive else 0.0
 
 
 def copies_alone(e: Evidence) -> float:
-    """Return the share of time in which copies run without kernels. Without GPM, this time counts
-    as active; with GPM, return 0. The share is at most the time at the lower of two power levels.
-    If there is one level, copies run without kernels only if the GPU draws little power."""
+    """Return the share of time in which copies run without kernels and count as active time. With
+    GPM, it is 0, because copies do not count as active. Otherwise, it is at most the time at the
+    lower of two power levels. With a single level, it is 0 unless the GPU draws little power."""
     if e.quality is SignalQuality.GPM:
         return 0.0
     most = at_lower_power(e.second) or (e.second.activity if e.sm_underutilised else 0.0)
@@ -114,15 +114,15 @@ def _copied(e: Evidence) -> float:
 
 
 def _shares(e: Evidence) -> bool:
-    """Return whether PCIe may carry traffic between GPUs of a job."""
+    """Return whether the GPU's PCIe traffic may be traffic between GPUs of its job."""
     return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
 
 
 def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
-    """Return the time that the thread spends on copies from and to pageable memory: the time that
-    the copies take at PAGEABLE_RATE, or at KERNEL_RATE to newly allocated memory. If the process
-    has pinned memory, whose copies need no thread, only copies to newly allocated memory count. The
-    bytes of kernel launches do not count as data."""
+    """Return the share of time that a launching thread spends on copies: at PAGEABLE_RATE from and
+    to pageable memory, and at KERNEL_RATE to newly allocated memory. If the process has pinned
+    memory, whose copies need no thread, only copies to newly allocated memory count. `thread` and
+    `kernel` are the shares of time that the thread runs in total and in the kernel."""
     if _shares(e):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
@@ -139,24 +139,24 @@ def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
 
 
 def _polls(e: Evidence) -> bool:
-    """Return whether the launching thread seems only to poll for requests: the GPU does almost
-    nothing and receives little data, and no other threads or child processes use much CPU time."""
+    """Return whether the launching thread seems to only poll for requests: the GPU does almost
+    nothing and receives little data, and no worker uses much CPU time."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE and _working(e) < MOSTLY
     return quiet and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
 
 
 def _working(e: Evidence) -> float:
-    """Return the number of cores that workers use or wait for, or 0 if the workers only wake up
+    """Return the number of cores that workers use or wait for, or 0 if they only wake up
     occasionally. The CPU time of a short-lived child is counted when the child exits."""
     cores = e.host.share("working", "running") + e.host.share("working", "queued")
     return cores if cores >= workload.REST_CORES else 0.0
 
 
 def serves(e: Evidence) -> bool:
-    """Return whether the job is a server: its work comes in irregular bursts, its workers do almost
-    nothing, no thread waits for a file, and it receives only small messages. A trainer that waits
-    for the network differs only in the first property."""
+    """Return whether the job is a server: its work comes in bursts, its workers do almost nothing,
+    no thread waits for a file, and it receives only small messages. A trainer that waits for the
+    network differs only in that its work does not come in bursts."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped or one.spins for one in (e, *e.peers)):
@@ -170,8 +170,8 @@ def serves(e: Evidence) -> bool:
 
 
 def awaited(e: Evidence) -> Evidence | None:
-    """Return the GPU of the job that works longest while the process of this GPU sleeps. Return
-    None if no other GPU works longer than this GPU."""
+    """Return the evidence about the GPU of the job that works longest while the process of this GPU
+    sleeps. Return None if no other GPU works longer than this GPU."""
     sleeps = (e.host.launching or 0.0) < MOSTLY
     if not e.has_ranks or (_polls(e) and not sleeps):
         return None
@@ -180,7 +180,7 @@ def awaited(e: Evidence) -> Evidence | None:
 
 
 def no_requests(e: Evidence) -> Found:
-    """Return the evidence that a server waits for requests, and whether its thread polls."""
+    """Return the facts that a server waits for requests and, if so, that its thread polls."""
     bursts = Fact(FactKind.NO_REQUESTS, (ratio("activity", e.mean_activity),))
     ran = e.host.launching or 0.0
     if ran - e.second.activity < MOSTLY:
@@ -189,9 +189,9 @@ def no_requests(e: Evidence) -> Found:
 
 
 def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
-    """Divide by cause the time during which a launching thread sleeps. While workers run, the cause
-    is the CPU; while they wait for files, the disk. If data arrives over the network, the cause is
-    the network while the busiest worker sleeps. The cause of the remaining time is unknown."""
+    """Divide the time share `waiting`, in which a launching thread sleeps, by cause. While workers
+    run, the cause is the CPU, and while they wait for files, the disk. If data arrives over the
+    network, it is the network while the busiest worker sleeps. Otherwise, it is unknown."""
     running, blocked = _working(e), e.host.asleep("working")
     for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
     running, blocked = running - for_files, blocked + for_files
@@ -211,15 +211,15 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
 
 
 def _arriving(e: Evidence) -> float:
-    """Return the bytes per second received over the network, or 0 if they are too few to be data
-    for the GPU. The last 2 s are checked too, because the mean may include data of an ended job."""
+    """Return the bytes per second received over the network, or 0 if this is too little to be data
+    for the GPU. The last 2 s are also checked, because the 6 s mean may include an ended job."""
     rates = [e.host.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
     return rates[0] if min(rates) >= DATA_RATE else 0.0
 
 
 def _disk(e: Evidence) -> Cause:
-    """Return the cause of uninterruptible sleep: the network if a network file system is mounted
-    and the local disks are quiet, or else the disk."""
+    """Return the cause of waits for files: the network if a network file system is mounted and the
+    local disks are quiet, or else the disk."""
     remote = e.context.network_mounts and e.context.active_disk is None
     return Cause.NETWORK if remote else Cause.DISK
 
@@ -231,7 +231,7 @@ def own_thread(e: Evidence) -> Found:
 
 
 def workers_run(e: Evidence) -> Found:
-    """Return the fact that workers are running or waiting for a core."""
+    """Return the fact that workers run or wait for a core."""
     queued = e.host.own("queued") + e.host.share("working", "queued")
     running = e.host.share("working", "running")
     if queued > running:
@@ -244,7 +244,7 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 
 def blocked_on_files(e: Evidence) -> Found:
-    """Return the facts about threads in uninterruptible sleep and about concurrent traffic."""
+    """Return the facts about threads that wait for files, and about disk traffic at that time."""
     own = e.host.blocked
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
     asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
@@ -274,7 +274,7 @@ def comes_over_network(e: Evidence) -> Found:
 
 
 def peer_works(e: Evidence) -> Found:
-    """Return evidence that a peer is working while this GPU's process is sleeping."""
+    """Return the fact that another GPU of the job works while this GPU's process sleeps."""
     peer = awaited(e)
     if peer is None:
         return ()
@@ -282,7 +282,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts about time of unknown cause, such as idle time up to `held_after`."""
+    """Return the facts about inactive time of unknown cause, for example its length."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)
@@ -310,7 +310,7 @@ FACTS = {
     Cause.UNKNOWN: unexplained,
     Cause.REQUESTS: no_requests,
 }
-"""The function that returns the facts, for each cause."""
+"""Maps each cause to the function that returns its facts."""
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
@@ -327,33 +327,33 @@ def doubts(e: Evidence) -> Iterator[Fact]:
 
 
 SENT_BY_LAUNCH, RECEIVED_BY_LAUNCH = 240.0, 1560.0
-"""Number of PCIe bytes that a GPU sends and receives to fetch a kernel launch from the host. No
-other PCIe traffic has these sizes. On an H200, the GPU sends 200 to 270 bytes per launch (measured
-with seven kinds of kernels and a small training job, at 23,000 to 243,000 launches per second; 360
-to 440 bytes for two kinds with long argument lists), and receives seven to thirteen times as many
-(1.3 times for a CUDA graph node)."""
+"""Numbers of PCIe bytes that a GPU sends and receives to fetch a kernel launch from the host. In
+measurements on an H200, with seven kinds of kernels and a small training job at 23,000 to 243,000
+launches per second, the GPU sends 200 to 270 bytes per launch (360 to 440 for two kinds with long
+argument lists). It receives seven to thirteen times as many bytes (1.3 times for a CUDA graph
+node). Other PCIe traffic has different ratios."""
 
 RECEIVED_BY_COPY = 16.0
-"""Number of bytes that the GPU receives for each byte that it sends while data is copied to it (on
-an H100: 1,122 MB/s for 70 MB/s, and 1,254 MB/s for 78 MB/s)."""
+"""Number of bytes that the GPU receives for each byte that it sends while data is copied to it. On
+an H100, it receives 1,122 MB/s and sends 70 MB/s, or 1,254 MB/s and 78 MB/s."""
 
 LEAST_RECEIVED = 3.0
-"""Minimum ratio of bytes received to bytes sent. If the ratio is lower, data is being copied from
-the GPU. Jobs on several GPUs have ratios of at least 3.4, because NCCL's kernels also send data."""
+"""Minimum ratio of received to sent bytes. With a lower ratio, data is being copied from the GPU.
+In jobs on several GPUs, the ratio is at least 3.4, because NCCL's kernels also send data."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
-"""Seconds of activity that a kernel launch adds if launches do not queue: 1.05 to 1.32 us on an
-H200, compared with a CUDA graph."""
+"""Seconds of GPU activity that a kernel launch adds if launches do not queue. In comparison with a
+CUDA graph, it is 1.05 to 1.32 us on an H200."""
 
 MOST_OF_INACTIVE = 0.25
-"""Maximum launch overhead as a share of the inactive time. Queued launches have no overhead, and
-most launches on a GPU that is almost always active are queued. With 0.5, one fewer of 112 recorded
-GPUs would be diagnosed correctly, both with and without GPM."""
+"""Maximum launch overhead as a share of the inactive time. Queued launches have no overhead, and if
+a GPU is rarely inactive, most launches are queued. With 0.5, one fewer of 112 recorded GPUs would
+be diagnosed correctly, both with and without GPM."""
 
 
 def launch_rate(e: Evidence) -> float | None:
-    """Return the number of kernels launched per second, based on PCIe traffic without copies to the
-    GPU. Return None if PCIe traffic is not read, or if copies from the GPU hide the launches."""
+    """Return the number of kernel launches per second, based on the PCIe traffic that is not part
+    of copies to the GPU. Return None if the traffic is unknown or includes copies from the GPU."""
     sent, received = e.pcie_rates
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None
@@ -363,7 +363,7 @@ def launch_rate(e: Evidence) -> float | None:
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:
-    """Return the share of time that kernel launches add to the GPU's activity. `inactive` is the
-    share of time in which the GPU is inactive."""
+    """Return the share of time by which kernel launches increase the GPU's activity. `inactive` is
+    the share of time in which the GPU is inactive."""
     rate = launch_rate(e)
     return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)

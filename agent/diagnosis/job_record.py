@@ -1,4 +1,4 @@
-"""The record of a job: its GPU usage and its speed."""
+"""Keeps the record of a job: its use of GPUs and its speed."""
 
 from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, field
@@ -15,11 +15,11 @@ from agent.series import SampleStore
 from agent.sources import workload
 
 Totals = dict[tuple[str, Pair | None], float]
-"""Totals by name and pair (state and cause). The pair is None for totals such as `steps`."""
+"""Totals by name and by state and cause. The latter is None for totals such as `steps`."""
 
 
 def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
-    """Return the totals of a GPU. `tensor` is the equivalent seconds at peak tensor throughput."""
+    """Return the totals of a GPU: the seconds and joules in `booked`, the steps, and `tensor`."""
     now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items() if part}
     now |= {("joules", pair): part for pair, part in booked.energy.spent().items()}
     now |= {("unobserved", None): booked.unobserved, ("steps", None): steps}
@@ -28,7 +28,7 @@ def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
 
 @dataclass(slots=True)
 class GpuUse:
-    """A job's use of a GPU: the increase in the GPU's totals while the job was on the GPU."""
+    """A job's use of a GPU: the increases of the GPU's totals while the job was on the GPU."""
 
     gpu: GpuKey
     sums: Totals = field(default_factory=dict)
@@ -36,8 +36,8 @@ class GpuUse:
     before: Totals | None = None  # None while the job is not on the GPU
 
     def take(self, now: Totals, share: float | None, *, shared: bool) -> None:
-        """Add the increase in the GPU's totals, multiplied by the job's share of the GPU. If the
-        share is unknown (None), seconds are counted as `undivided`."""
+        """Add the increases of the GPU's totals, multiplied by the job's share of the GPU. If the
+        share is unknown (None), count the seconds of the whole GPU as `undivided`."""
         before = now if self.before is None else self.before
         for key, value in now.items():
             name, first = key[0], value if key[0] == "tensor" else 0.0
@@ -52,14 +52,14 @@ class GpuUse:
 
 
 def of(totals: Totals, name: str) -> dict[Pair, float]:
-    """Return the totals with this `name` that are above 0, by state and cause."""
+    """Return the totals with this name by state and cause. Omit totals that are not above 0."""
     return {pair: part for pair in PAIRS if (part := totals.get((name, pair), 0.0)) > 0}
 
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """GPU usage and speed of a job, updated on every tick. Times are in seconds on the agent's
-    monotonic clock, and `wall` is in seconds since the epoch."""
+    """A job's use of GPUs and its speed, updated on every tick. Times are in seconds on the agent's
+    monotonic clock, except `wall`, which is in seconds since the epoch."""
 
     id: str
     group: JobGroup
@@ -92,8 +92,8 @@ class JobRecord:
         totals: Mapping[str, Totals],
         lost: Container[str] = (),
     ) -> None:
-        """Process a tick. `known` contains the PIDs that were read in /proc, `totals` the totals by
-        GPU UUID, and `lost` the UUIDs of lost GPUs."""
+        """Update the record on a tick. `known` contains the PIDs of processes that were read in
+        /proc, `totals` contains totals by GPU UUID, and `lost` contains the UUIDs of lost GPUs."""
         now = snapshot.at
         seconds = now - self._at
         self._at, self._wall = now, snapshot.wall
@@ -113,7 +113,7 @@ class JobRecord:
         self._compare(now)
 
     def join(self, other: "JobRecord") -> None:
-        """Merge another record into this one, because both turned out to describe one job."""
+        """Merge another record into this one, because both turned out to be about the same job."""
         for uuid, use in other.uses.items():
             mine = self.uses.get(uuid)
             if mine is None or mine.before is None:
@@ -127,16 +127,16 @@ class JobRecord:
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
-        """Return how long the job had been running when it was first seen. Return None until its
-        own processes have been read, because the age may be that of other processes, such as an
-        earlier Slurm job step on the same GPUs."""
+        """Return for how many seconds the job had been running when the agent first saw it. Return
+        None until its own processes have been read, because the age may be that of other processes,
+        such as an earlier Slurm job step on the same GPUs."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)
         return None if oldest is None else max(0.0, oldest - (now - self.began))
 
     def _compare(self, now: float) -> None:
-        """Compare the current step time with the step time in the first hour."""
+        """Compare the current step time with that of the first hour, and update `slower`."""
         reference, step = self.speed.reference, self.pulse.step
         if not step:
             return
@@ -147,13 +147,13 @@ class JobRecord:
         self.slower = Slowdown(step, reference, self.wall_at(since), now - since)
 
     def wall_at(self, moment: float) -> float:
-        """Return the wall time for a time on the agent's monotonic clock."""
+        """Return the time since the epoch for a time on the agent's monotonic clock."""
         return self._wall - (self._at - moment)
 
     def receipt(
         self, now: float, price: float, currency: str = "", ended: float | None = None
     ) -> Receipt:
-        """Return the job's receipt: the GPU-hours so far, by state and cause."""
+        """Return the job's receipt, with its GPU time up to `now`."""
         by_gpu = {use.gpu: of(use.sums, "seconds") for use in self.uses.values()}
         total: Totals = {}
         for use in self.uses.values():

@@ -1,4 +1,4 @@
-"""The jobs on this host: their processes, their progress, and their cost."""
+"""Tracks the jobs on this host: their processes, progress, hangs, and cost."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
@@ -69,7 +69,7 @@ class JobWatch:
         *,
         accounts: Mapping[str, GpuStateTime],
     ) -> frozenset[str]:
-        """Process a tick. Return the UUIDs of GPUs whose job has a step time or has had one."""
+        """Update the jobs on a tick. Return the UUIDs of GPUs whose job has or had a step time."""
         self._follow(groups, snapshot, samples)
         totals = self._totals(samples, pulses, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
@@ -95,11 +95,11 @@ class JobWatch:
 
     @property
     def current(self) -> WatchedJobs:
-        """The jobs in the last tick, without names if the settings forbid exporting names."""
+        """The jobs in the last tick. Their names are empty unless `job.info` is enabled."""
         return Disclosure(self.configuration).jobs(self._current)
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return the price, the reference step times, and the processes that block hung jobs."""
+        """Return a reading with the price, the job shares, and data about slower and hung jobs."""
         out = ReadOutput(snapshot.at)
         cost = self.configuration.current[CostConfig]
         if cost.gpu_hour:
@@ -117,7 +117,7 @@ class JobWatch:
         return out.reading(KEY)
 
     def _report_shares(self, out: ReadOutput) -> None:
-        """For shared GPUs, add the share, seconds, and joules of each job or all unnamed jobs."""
+        """Add samples with the share, seconds, and joules of each job on each shared GPU."""
         for gpu, shares in self._shares.items():
             if isinstance(shares, Absent):
                 out.absent(JOB_SHARE, shares, *gpu.labels)
@@ -136,7 +136,7 @@ class JobWatch:
             out.add(metric, value, *labels)
 
     def _follow(self, found: Sequence[JobGroup], snapshot: Snapshot, samples: SampleStore) -> None:
-        """Match the groups in this tick with known jobs, and start new jobs or end old jobs."""
+        """Match the process groups in this tick with known jobs. Start new and end old jobs."""
         left = {pid: record for record in self._records for pid in record.group.pids}
         following: list[JobRecord] = []
         for group in found:
@@ -193,7 +193,7 @@ class JobWatch:
         accounts: Mapping[str, GpuStateTime],
         stopped: Mapping[tuple[str, ...], Set[int]],
     ) -> None:
-        """Find the jobs that hang, and the processes that they wait for."""
+        """Update which jobs hang, and which processes they wait for."""
         self._hangs = {}
         for record in self._records:
             gpus = record.group.gpus
@@ -242,7 +242,7 @@ def _waited_for(
     ranks: Mapping[GpuKey, RankActivity],
     stopped: Mapping[tuple[str, ...], Set[int]],
 ) -> tuple[Culprit, ...]:
-    """Return the processes on this host that a job waits for, based on its ranks' activity."""
+    """Return the processes on this host that the rest of a hung job waits for."""
     late, found = late_gpus(ranks), []
     for gpu, pid, *_, rank in members:
         halted = stopped.get(gpu.labels, frozenset())
@@ -262,13 +262,13 @@ def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
-    """Return why a job has no step time: the most frequent reason among its GPUs."""
+    """Return the reason why a job has no step time, which is the most frequent one of its GPUs."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
     return max(reasons, key=reasons.count) if reasons else Reason.NOT_ENOUGH
 
 
 def _never_waits(gpus: Sequence[GpuKey], verdicts: Mapping[GpuKey, Verdict]) -> GpuKey | None:
-    """Return the GPU that does not wait for a peer although all other GPUs of the job do."""
+    """Return the only GPU of a job that does not wait for a peer, or None."""
     waits = sorted((verdicts[gpu].shares.get(PEER, 0.0), gpu) for gpu in gpus if gpu in verdicts)
     if len(waits) < 2 or len(waits) < len(gpus):
         return None

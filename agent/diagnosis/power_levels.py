@@ -1,8 +1,8 @@
 """Detects whether the driver's 20 ms power samples of a GPU have two levels.
 
-A GPU draws 125 to 330 W for a kernel that waits or moves data between GPUs, and 600 to 750 W for
-dense work (measured on H200 GPUs). A job that alternates between the two has two levels. A job that
-never waits has a single broad level, whose lower part is above 0.7 of the upper part.
+An H200 draws 125 to 330 W for a kernel that waits or moves data between GPUs, and 600 to 750 W for
+dense work. If a job alternates between the two, the samples have two levels. If a job never waits,
+they have a single broad level, whose lower part is above 0.7 of its upper part.
 """
 
 from bisect import bisect_left
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 FEWEST = 20
-"""Minimum number of samples, and the reciprocal of the share of samples at each end that count as
-outliers. With a minimum of 60 samples, the results for all recorded loads are the same."""
+"""Minimum number of samples. In addition, one in FEWEST samples at each end of the range counts as
+an outlier. With 60 samples, the results for all recorded loads are the same."""
 
 APART = 0.62
-"""Maximum ratio of the lower level to the upper level for two distinct levels. The measured ratio
-is 0.31 to 0.53 if a job alternates between work and waiting or communication, and at least 0.76
-otherwise. With 0.78, five fewer of the 180 recorded GPUs would be diagnosed correctly."""
+"""Maximum ratio of the lower to the upper level at which the levels are distinct. Measured, it is
+0.31 to 0.53 if a job alternates between work and waiting or communication, and at least 0.76
+otherwise. With 0.78, five fewer of 180 recorded GPUs would be diagnosed correctly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class PowerLevels:
 
 def power_levels(watts: Sequence[float]) -> PowerLevels | None:
     """Return the two levels that explain most of the variance, or None if there are too few
-    samples. The method is one-dimensional two-means clustering, starting from the 5th and 95th
-    percentiles: the mean of the two levels separates the samples until it no longer changes."""
+    samples. The method is one-dimensional two-means clustering, which starts from the 5th and 95th
+    percentiles. The mean of the two levels separates the samples until it no longer changes."""
     count = len(watts)
     if count < FEWEST:
         return None

@@ -1,4 +1,4 @@
-"""The pulse of each GPU: the step time of its job, measured in power samples."""
+"""Tracks the pulse of each GPU: the step time of its job, measured in its power samples."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -41,12 +41,12 @@ REASONS = {
     Reason.IRREGULAR: "its power varies without repeating",
     Reason.FLAT: "at rest, evenly at work, or held at its power limit",
 }
-"""Texts for the reasons why there is no step time."""
+"""Texts that explain why there is no step time, by reason."""
 
 
 @dataclass(slots=True)
 class GpuPulse:
-    """The pulse of a GPU's current processes, and the number of steps of all processes so far."""
+    """The pulse of a GPU's current processes, and the number of steps since the agent started."""
 
     pulse: Pulse = field(default_factory=Pulse)
     reading: PulseReading | None = None  # None if there is no process, or no sample yet
@@ -58,7 +58,7 @@ class GpuPulse:
 
     @property
     def steps(self) -> int:
-        """Number of steps since the agent started."""
+        """Number of steps since the agent started, rounded down."""
         return int(self._steps)
 
     @property
@@ -74,13 +74,13 @@ class GpuPulse:
         return self.reading.reason or (Reason.IRREGULAR if self.ambiguous else None)
 
     def note_processes(self, pids: frozenset[str]) -> None:
-        """Store the PIDs on the GPU. If none of them was there before, start a new pulse."""
+        """Store the PIDs on the GPU. If all processes are new, start a new pulse."""
         if self.occupied and not pids & self._pids:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
 
     def feed(self, series: TimedSeries, now: float) -> None:
-        """Process the samples received since the last tick. `now` is the time of this tick."""
+        """Add the power samples received since the last tick. `now` is the time of this tick."""
         before = self.reading.steps if self.reading else 0.0
         self.reading = self.pulse.feed(zip(series.times, series.values, strict=True))
         self._steps += 0.0 if self.ambiguous else self.reading.steps - before
@@ -88,8 +88,8 @@ class GpuPulse:
 
 
 class JobPulse(NamedTuple):
-    """Pulse of a job: the step time in seconds (None if its GPUs disagree), the confidence (0-1),
-    the delay in seconds until a change is visible, and the UUIDs of GPUs with other step times."""
+    """Pulse of a job: its step time in seconds (None if its GPUs disagree), the confidence (0-1),
+    the seconds until a change of the step time is visible, and the UUIDs of GPUs that disagree."""
 
     step: float | None = None
     confidence: float = 0.0
@@ -98,9 +98,9 @@ class JobPulse(NamedTuple):
 
 
 def agreed(pulses: Mapping[str, GpuPulse], *, exchange: bool) -> JobPulse:
-    """Return the step time that most GPUs of a job agree on. `pulses` maps UUIDs to pulses. GPUs
-    that exchange data run the same steps, so if `exchange` is true, GPUs with other step times are
-    in `apart`. Otherwise the GPUs may belong to different jobs of a sweep, with different steps."""
+    """Return the pulse of a job, with the step time on which most of its GPUs agree. `pulses` maps
+    UUIDs to pulses. If the GPUs exchange data (`exchange`), they run the same steps, and GPUs with
+    other step times are in `apart`. Otherwise, they may run different parts of a sweep."""
     steps = {uuid: pulse.step for uuid, pulse in pulses.items() if pulse.step}
     middle = median(steps.values()) if steps else 0.0
     near = {uuid for uuid, step in steps.items() if abs(step / middle - 1) <= SLOWER}
@@ -133,7 +133,7 @@ class GpuPulses:
     def take(
         self, snapshot: Snapshot, samples: SampleStore, groups: Sequence[JobGroup], last: LastTick
     ) -> dict[JobGroup, JobPulse]:
-        """Process the samples of a tick, and return the pulses of all jobs."""
+        """Add the power samples received since the last tick, and return the pulses of all jobs."""
         pids: dict[str, set[str]] = {}
         for _, uuid, pid in samples.all(process.PROCESS):
             pids.setdefault(uuid, set()).add(pid)
@@ -159,7 +159,7 @@ class GpuPulses:
         return of_jobs
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return the steps and step time of every GPU with a job, or why they are unknown."""
+        """Return a reading with the steps and step time, or its absence, of each GPU with a job."""
         out = ReadOutput(snapshot.at)
         refused = {
             absence.labels: Absent(absence.reason, absence.detail)
@@ -180,7 +180,7 @@ class GpuPulses:
         return out.reading(KEY)
 
     def _why_not(self, gpu: GpuKey, one: GpuPulse, now: float) -> Absent | None:
-        """Return why a GPU with a process has no step time, or None if it has a step time."""
+        """Return why the step time of a GPU with a process is unknown, or None if it is known."""
         if one.reading is None:
             return Absent(Reason.NOT_ENOUGH, REASONS[Reason.NOT_ENOUGH])
         if now - one.at > EXPIRY_INTERVALS * 2 * max(intervals.POWER_BUFFER, self.speed):
@@ -192,8 +192,8 @@ class GpuPulses:
 
 
 def _shared_gpus(samples: SampleStore) -> frozenset[str]:
-    """Return the UUIDs of GPUs on which several processes compute: either the driver reports a
-    share for several processes, or they are MPS clients, for which the driver reports no shares."""
+    """Return the UUIDs of GPUs on which several processes compute. Either the driver reports shares
+    for several processes, or they are MPS clients, for which it reports no shares."""
     turns = [
         uuid
         for (_, uuid, _), part in samples.all(process.SHARE).items()
@@ -208,8 +208,8 @@ def _shared_gpus(samples: SampleStore) -> frozenset[str]:
 
 
 def _fed_by_several(samples: SampleStore, gpu: GpuKey) -> bool:
-    """Return whether a GPU waits for batches that several threads or processes prepare in parallel.
-    Each of them must be active most of the time."""
+    """Return whether a GPU waits for batches that several workers prepare in parallel. Each of
+    these workers must be active most of the time."""
     active = samples.mean(activity.ACTIVITY, *gpu.labels, seconds=SPAN)
     workers = samples.mean(workload.WORKERS, *gpu.labels, seconds=SPAN) or 0.0
     if active is None or active >= ALWAYS or workers < 2:

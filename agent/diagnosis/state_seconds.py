@@ -1,4 +1,4 @@
-"""Seconds of a GPU by state and cause (a pair), and the leader: the pair that is displayed."""
+"""Seconds of a GPU by state and cause (a pair), and the leader: the pair that the outputs show."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -8,22 +8,22 @@ from agent.diagnosis.energy import EnergyByState, Parts
 from agent.model import PAIRS, Cause, Pair, State
 
 LEADER_WINDOW = 10.0
-"""The leader is the pair with the largest share of this many seconds. A job counts as hung after
-all its GPUs have waited for this long. This value and the next two were chosen, not measured. They
-affect when a state is shown, but not the number of seconds counted."""
+"""The leader is the pair with the largest share of the last LEADER_WINDOW seconds. A job counts as
+hung after all its GPUs have waited for this long. This value and the next two were chosen, not
+measured. They affect when a state is shown, but not how many seconds are counted."""
 
 LEADS_AFTER = 3.0
 """Seconds for which a pair must have the largest share before it becomes the leader."""
 
 BRIDGED = 60.0
-"""Maximum length of a gap in seconds. If a pair was the leader before a gap (missing data, or
-another state) and leads again after it, its lead continues."""
+"""Maximum length of a gap in seconds. If a pair was the leader before a gap (missing data or a
+different leader) and is the leader again after it, its start time is kept."""
 
 HUNG: Pair = (State.HUNG, Cause.NONE)
 
 
 class Lead(NamedTuple):
-    """A state and cause shown from `since` to `until`, except for `gaps` seconds."""
+    """A state and cause that was the leader from `since` to `until`, except for `gaps` seconds."""
 
     pair: Pair
     since: float
@@ -33,7 +33,7 @@ class Lead(NamedTuple):
 
 @dataclass(slots=True)
 class SecondsByState:
-    """Observed seconds by state and cause, and the leader: the state and cause shown now."""
+    """Observed seconds by state and cause, and the leader: the state and cause to show."""
 
     seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
     unobserved: float = 0.0
@@ -69,7 +69,7 @@ class SecondsByState:
         self._lead(now, seconds, hung=hung)
 
     def miss(self, seconds: float, now: float) -> None:
-        """Count the `seconds` seconds before `now` as unobserved, and clear the leader."""
+        """Add `seconds` unobserved seconds that ended at time `now` (s), and clear the leader."""
         self.unobserved += seconds
         self.shares = {}
         self._forget(now - seconds)
@@ -86,14 +86,15 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Make a state and cause the leader. If it led shortly before, keep its start time."""
+        """Make a state and cause the leader. If it was leader shortly before, keep its start
+        time."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:
             self.since, self.gaps = before.since, before.gaps + since - before.until
 
     def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
-        """Update the leader. A hang becomes the leader at once, because it already lasted 10 s."""
+        """Update the leader. A hang becomes leader at once, because it has already lasted 10 s."""
         if not self.shares:
             return
         largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)

@@ -1,5 +1,4 @@
-"""Configurable thresholds for verdicts. Thresholds that cannot be configured are constants in the
-modules that use them."""
+"""Configurable thresholds for verdicts. Other thresholds are constants where they are used."""
 
 from typing import Annotated
 
@@ -13,7 +12,7 @@ Wait = Annotated[float, Meta(ge=1, le=86_400, description="a number of seconds f
 
 class Thresholds(Section, frozen=True):
     """Thresholds for verdicts. Shares are fractions (0-1) of time or of a limit. The default values
-    were derived from labelled loads on H100 GPUs."""
+    were derived from loads with a known bottleneck on H100 GPUs."""
 
     table = "diagnosis"
     retired = (

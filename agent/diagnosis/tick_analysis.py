@@ -1,5 +1,4 @@
-"""Analyses a tick in several parts. Each part receives the results of the earlier parts, and the
-results of the previous tick."""
+"""Analyses a tick in steps. Each step uses the results of earlier steps and of the last tick."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,9 +18,8 @@ from agent.sources import nvlink, process, workload
 
 
 class TickAnalysis:
-    """A poller observer that analyses data paths, process groups, pulses, verdicts and accounts,
-    and jobs and receipts, in this order. If a part fails, only the results of that part are
-    missing."""
+    """Analyses each tick for the poller in these steps: data paths, process groups, pulses,
+    verdicts, and jobs. If a step fails, only its results are missing."""
 
     def __init__(
         self,
@@ -40,7 +38,7 @@ class TickAnalysis:
         self._guards = {name: Guard(name) for name in sources}
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process a tick, and return the snapshot with its verdicts."""
+        """Analyse a tick, and return the snapshot with the verdicts added."""
         last, guards, diagnosis = self._last, self._guards, self.diagnosis
         guards["bandwidth"].run(lambda: self.paths.take(snapshot, samples), None)
         groups = self._grouping.run(lambda: self._groups.take(samples), None)
@@ -63,7 +61,7 @@ class TickAnalysis:
         return judged
 
     def report(self, snapshot: Snapshot) -> Iterator[Reading]:
-        """Yield a reading from each part of the analysis."""
+        """Yield the readings with the results of each step of the analysis."""
         guards, failed = self._guards, self._grouping.failure
         yield guards["bandwidth"].report(self.paths.report, snapshot)
         yield guards["pulse"].report(self._pulses.report, snapshot)
@@ -73,15 +71,15 @@ class TickAnalysis:
 
 
 class JobGroups:
-    """Groups the processes of each tick into jobs."""
+    """Groups the GPU processes of each tick into jobs."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[str, str, int | None]] = {}
-        """Job key, owner, and rank, by PID."""
+        """The job key, owner, and rank of each process, by PID."""
         self._lock_steps = LockSteps()
 
     def take(self, samples: SampleStore) -> list[JobGroup]:
-        """Return the jobs in this tick. Merge jobs whose GPUs run in lockstep."""
+        """Return the jobs in this tick. Jobs whose GPUs run in lockstep are merged into one."""
         members = self._members(samples)
         found = groups(members)
         if len(found) < 2:
@@ -95,7 +93,7 @@ class JobGroups:
         return groups(members, together) if together else found
 
     def _members(self, samples: SampleStore) -> list[JobMember]:
-        """Return every process on a GPU. If /proc no longer shows a process, use earlier data."""
+        """Return all processes on the GPUs, with earlier data for those that /proc lacks."""
         for _, _, pid, key, _, owner, rank in samples.all(workload.JOB_PROCESS):
             self._seen[int(pid)] = key, owner, int(rank) if rank else None
         there = [(gpu, uuid, int(pid)) for gpu, uuid, pid in samples.all(process.PROCESS)]

@@ -1,4 +1,4 @@
-"""Context of a tick, shared by all GPUs: samples, data paths, host, and cooperating GPUs."""
+"""The context of a tick, which all GPUs share: samples, data paths, the host, and the jobs."""
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from agent.sources import disk, host, pcie, process, workload
 
 
 class PathUse(NamedTuple):
-    """One direction of a data path: the ratio of traffic to limit, and the limit in bytes/s."""
+    """Usage of a data path in a direction: the ratio of traffic to limit, and the limit (B/s)."""
 
     device: str
     direction: str
@@ -25,7 +25,7 @@ class PathUse(NamedTuple):
 
 
 class RankActivity(NamedTuple):
-    """Activity of a GPU's kernels and processes, used to detect waits."""
+    """Activity of a GPU's kernels and processes, for detecting hangs."""
 
     kernels_spin: bool = False
     asleep: bool = False  # its processes do nothing, and transfer no data
@@ -38,7 +38,7 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """The history of a GPU over longer periods than those for which samples are stored."""
+    """The history of a GPU, for longer times than samples are stored."""
 
     idle_for: float = 0.0  # seconds for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # seconds of only spinning, or of idling with its processes at rest
@@ -54,8 +54,8 @@ class GpuHistory:
 
 @dataclass(frozen=True, slots=True)
 class LastTick:
-    """Results of the last tick: UUIDs of GPUs whose job has or had a step time, and UUIDs of GPUs
-    with possible NVLink traffic since their processes appeared."""
+    """Results of the last tick: the UUIDs of GPUs whose job has or had a step time, and of GPUs
+    that may have used NVLink since their processes appeared."""
 
     stepping: frozenset[str] = frozenset()
     exchanging: frozenset[str] = frozenset()
@@ -63,7 +63,7 @@ class LastTick:
 
 @dataclass(frozen=True)
 class TickContext:
-    """Context of a tick. Expensive values are computed when a rule first needs them."""
+    """The context of a tick. Expensive values are computed when a rule first needs them."""
 
     samples: SampleStore
     bandwidth: PathAccounts
@@ -72,7 +72,7 @@ class TickContext:
     last: LastTick = field(default_factory=LastTick)
 
     def path_usage(self, path: str, gpu: GpuKey | None = None) -> list[PathUse]:
-        """Return the paths of a GPU (or of the host) with known traffic, busiest first."""
+        """Return the usage of the GPU's (or host's) paths of a kind, if known, busiest first."""
         return self._wires.get((path, gpu), [])
 
     @cached_property
@@ -93,7 +93,7 @@ class TickContext:
 
     @cached_property
     def jobs(self) -> dict[GpuKey, frozenset[GpuKey]]:
-        """For each GPU, the GPUs that have a job in common with it, including itself."""
+        """Maps each GPU to the GPUs that have a job in common with it, including itself."""
         found: dict[GpuKey, frozenset[GpuKey]] = {}
         for gpus in (frozenset(group.gpus) for group in self.groups):
             for one in gpus:
@@ -102,7 +102,7 @@ class TickContext:
 
     @cached_property
     def pids(self) -> dict[tuple[str, ...], frozenset[str]]:
-        """The compute processes of each GPU, by GPU labels."""
+        """The PIDs of the compute processes on each GPU, by GPU labels."""
         found: dict[tuple[str, ...], set[str]] = {}
         for *gpu, pid in self.samples.all(process.PROCESS):
             found.setdefault(tuple(gpu), set()).add(pid)
@@ -122,7 +122,7 @@ class TickContext:
 
     @cached_property
     def active_disk(self) -> "DiskActivity | None":
-        """The busiest local disk or array, if it is busy enough to count as active."""
+        """The busiest local disk or array, or None if it is not busy enough to count as active."""
         rate = self.samples.rate
         found = [
             DiskActivity(
@@ -135,15 +135,15 @@ class TickContext:
 
     @cached_property
     def blocked(self) -> float:
-        """Seconds per second that threads of GPU processes spend in uninterruptible sleep."""
+        """Seconds per second that threads of all GPU processes spend in uninterruptible sleep."""
         known = (labels for labels in self.samples.all(workload.THREADS) if labels[-1] == "blocked")
         rates = (self.samples.rate(workload.THREADS, *one, seconds=KEPT) for one in known)
         return sum(rate or 0.0 for rate in rates)
 
     @cached_property
     def sends_abroad(self) -> bool:
-        """Whether a port or NIC of the host carries traffic in both directions, as during
-        collectives. The traffic of logs, metrics, and data requests is below the threshold."""
+        """Whether a port or NIC carries much traffic in both directions, as in collectives between
+        hosts. The traffic of logs, metrics, and data requests is below the threshold."""
         ways: dict[tuple[str, str], list[float]] = {}
         for path in ("infiniband", "network"):
             for wire in self.path_usage(path):
@@ -156,8 +156,8 @@ class TickContext:
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":
-        """Return the busiest PCIe switch uplink that this GPU shares with other GPUs, in the given
-        direction. Return None if it shares no uplink."""
+        """Return the usage of the busiest PCIe switch uplink that this GPU shares with other GPUs,
+        in the given direction. Return None if it shares none."""
         below: dict[tuple[str, float], list[GpuKey]] = {}
         for (index, uuid, bridge), limit in self.samples.all(pcie.UPLINK).items():
             below.setdefault((bridge, limit), []).append(GpuKey(int(index), uuid))
@@ -171,7 +171,7 @@ class TickContext:
 
 
 class DiskActivity(NamedTuple):
-    """A disk: the share of time for which it is busy, and the bytes read per second."""
+    """A disk, the share of time for which it is busy, and the bytes per second read from it."""
 
     device: str
     busy: float
