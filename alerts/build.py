@@ -1,4 +1,4 @@
-"""Builds all generated files of this package: rules, Alertmanager configuration, and runbook."""
+"""Builds the files generated from the faults: rules, Alertmanager's configuration, and runbook."""
 
 import re
 import sys
@@ -21,11 +21,11 @@ from alerts.runbook import runbook, runbook_page
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
-"""Template for the address of the agent: the instance, with the default port if it has no port."""
+"""Template for the address of the agent: the instance, and the default port if it has none."""
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes YAML in which repeated URLs are aliases of the first one."""
+    """A YAML writer that writes a repeated URL as an alias of the first."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not (isinstance(data, str) and data.startswith("http"))
@@ -43,7 +43,7 @@ def rule_file(group: Group, parameters: RuleParameters) -> str:
 
 
 def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
-    """Return a Prometheus alerting rule."""
+    """Return the Prometheus alerting rule for a fault."""
     assert fault.rule
     place, thresholds = PLACES.get(fault.place), parameters.thresholds
     grafana, book = thresholds.grafana.rstrip("/"), thresholds.runbook.replace(OWN, WITH_PORT)
@@ -77,21 +77,20 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 OWNED = 120.0
-"""An alert with a longer hold (s) has no job label, because a new job would restart the hold."""
+"""Alerts with a longer `for` (s) have no job label, because a new job would restart it."""
 
 DOWN = "DgxAgentDown"
 OWNERS = "instance_gpu:job_info:owner"
 """Name of the recording rule that contains the job on each GPU."""
 
 BLANKS = re.compile(r"(?<={{) | (?=}})")
-"""Spaces inside template braces, which are removed. They would be 1 % of the files."""
+"""Pattern for spaces inside template braces. They are removed (1 % of the files)."""
 
 OF_JOB_TEXT = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
-    """Return all rule groups with the changes in `[alerts.NAME]`. Only ranges and `for` are
-    scaled."""
+    """Return all rule groups, changed by `[alerts.NAME]`. `scale` multiplies ranges and `for`."""
     parameters = RuleParameters(settings[AlertThresholds], scale)
     return [settings[AlertPatches].applied_to(group) for group in declared(parameters).groups]
 
@@ -125,7 +124,7 @@ def files(settings: Settings) -> dict[str, str]:
 
 
 GROUPED = ["cluster", "rack", "alertname"]
-"""Alertmanager groups alerts by these labels into one message, for example those of a hot room."""
+"""Alertmanager combines alerts with the same values of these labels into one message."""
 
 
 def _route(
@@ -139,8 +138,8 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
     """Return the text of alertmanager.yaml. Raise ConfigError if a receiver is incomplete.
 
     An inhibiting alert must fire before Alertmanager would send the alert that it hides. Therefore,
-    rules have different hold times: per-second counts and lost data (0 to 2 min), links and
-    requests of the driver (3 min), lesser errors (5 min), and faults that only wait for a reset (8
+    rules have different values of `for`: per-second counts and lost data (0 to 2 min), links and
+    requests of the driver (3 min), minor errors (5 min), and faults that require only a reset (8
     min and longer). tests/alerts/test_bounds.py verifies this order.
     """
     wrong = missing(r)
@@ -160,7 +159,7 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes YAML without anchors, so repeated settings of receivers are written in full."""
+    """A YAML writer without anchors, which writes repeated settings of receivers in full."""
 
     def ignore_aliases(self, _: Any) -> bool:
         return True

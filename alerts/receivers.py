@@ -1,4 +1,4 @@
-"""Receivers of alerts: the `[alertmanager]` table. It contains file names instead of secrets."""
+"""Receivers of alerts, from the `[alertmanager]` table. It names files that contain secrets."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from agent.metrics import beside
 
 
 class Receivers(Section, frozen=True):
-    """Settings of receivers such as Slack. An empty setting disables one. Secrets are in files."""
+    """Settings of receivers such as Slack. An empty first setting turns a receiver off."""
 
     table = "alertmanager"
     webhook_url: Url = ""  # not secret; the token is in a file
@@ -32,14 +32,14 @@ class Receivers(Section, frozen=True):
 _MESSAGE = beside(__file__, "message")
 TEXT: str = _MESSAGE["text"].replace("KIND", _MESSAGE["kind"])
 ROUTES: dict[str, dict[str, str]] = _MESSAGE["routes"]
-"""For each receiver, the severity of its alerts, and the durations of its route."""
+"""Alertmanager's routes by receiver: the severity of the alerts, and durations."""
 
 NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
-"""For each setting, the other settings that it requires."""
+"""The settings that a setting requires, by setting."""
 
 
 def missing(receivers: Receivers) -> str:
-    """Return an error message if a setting requires others that are empty, or an empty string."""
+    """Return an error if a setting requires others that are empty, or else an empty string."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:
@@ -49,7 +49,7 @@ def missing(receivers: Receivers) -> str:
 
 
 def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
-    """Return a receiver's integrations (such as Slack). Omit those whose first setting is empty."""
+    """Return a receiver's integrations, such as Slack. Omit those with an empty first setting."""
     given = {**asdict(r), "subject": _MESSAGE["subject"], "text": TEXT}
     known = _MESSAGE["ways"]
     of_people = {} if receiver == "watchdog" else known["all"]
@@ -59,7 +59,7 @@ def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
 
 
 def _filled(template: Any, given: Mapping[str, Any]) -> Any:
-    """Fill in a template with the values of settings. Omit options without a value."""
+    """Return a template filled in with the values of settings. Omit options without a value."""
     if isinstance(template, dict):
         filled = ((key, one, _filled(one, given)) for key, one in template.items())
         return {key: value for key, one, value in filled if value not in ("", {}) or one == ""}

@@ -1,5 +1,5 @@
-"""Builds RUNBOOK.md, and an HTML page with the same content. Each alert has a section with its page
-and rules. Every agent serves the HTML page, to which the runbook links of alerts lead."""
+"""Builds RUNBOOK.md, and an HTML page with the same content. Each alert has a section with its
+explanation and its rules. Every agent serves the HTML page, to which alerts link."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -88,7 +88,7 @@ def _block(block: str) -> str:
 
 
 def _heading(line: str) -> str:
-    """Return an HTML heading. If it has a name, the name and its lowercase form are anchors."""
+    """Return an HTML heading for a Markdown one. Its name and the lowercase form are anchors."""
     marks, _, text = line.partition(" ")
     level = len(marks)
     if anchored := ANCHORED.fullmatch(text):

@@ -1,4 +1,4 @@
-"""The table of firing alerts and their first steps, which several dashboards contain."""
+"""The table of firing alerts and the advice on them, which several dashboards contain."""
 
 import re
 from collections.abc import Callable
@@ -21,16 +21,16 @@ COLOURED = {
 }
 
 DECIDING = ("severity", "window", "sign", "action", "cause")
-"""Labels that determine the first step of an alert, together with its name."""
+"""Labels that determine the advice on an alert, together with its name."""
 
 TWO_LINES = 184
-"""Maximum length of a first step that fits in two lines on a screen of 1600 pixels."""
+"""Maximum length of advice that fits in two lines of the table on a screen of 1600 pixels."""
 
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
 def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
-    """Return a dict that maps regular expressions for alert names and labels to texts."""
+    """Return a dict from regular expressions for alert names and labels to texts."""
     found = {}
     for group in declared(RuleParameters(AlertThresholds())).groups:
         for fault in group.faults:
@@ -41,16 +41,16 @@ def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
 
 
 def summary(fault: Fault) -> str:
-    """Return the summary of an alert, without the labels that have their own columns."""
+    """Return the summary of an alert without labels for which the table has a column."""
     text = fault.rule.summary if fault.rule else ""
     text = re.sub(r" {{ \$labels\.(\w+) }}$", r" a \1", text)
     return re.sub(r"^XID {{.*?}}, |{{.*?}} ", "", text)
 
 
 def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, height: int) -> Json:
-    """Return the table of firing alerts, grouped by the labels `by`. Rows are in descending order
-    of severity, and then of `rank`, an expression with a value per node. If `runbook` is a URL,
-    alert names link to their runbook pages."""
+    """Return the table of firing alerts as JSON, with a row per set of labels `by`. Rows are in
+    descending order of severity, and then of `rank`, an expression with a value per node. If
+    `runbook` is not empty, alert names link to it."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     steps = {
         f"{key};([^;]*);([^;]*).*": text.replace("-i GPU", "-i $1").replace("DEVICE", "$2")
@@ -95,15 +95,15 @@ def _columns(by: tuple[str, ...], rank: str) -> tuple[Column, ...]:
 
 
 def _begin(text: str) -> str:
-    """Return as many sentences from the start as fit in two lines. Grafana cuts off the third line
-    of a text that replaces a label."""
+    """Return the first sentences of a text, as many as fit in two lines. Grafana cuts off the third
+    line of a text that replaces a label."""
     whole = text[:TWO_LINES].rpartition(". ")[0]
     return text if len(text) <= TWO_LINES else f"{whole}. …"
 
 
 def _rows(operator: str, expr: str, firing: str, by: tuple[str, ...]) -> str:
     """Return PromQL whose result has a row for each alert. If more than three alerts differ only in
-    their GPU or device, they share a row."""
+    their GPU or device, they have a single row."""
     each = aggregated(operator, expr, by)
     rest = tuple(label for label in by if label != "where")
     on, number = f"on ({', '.join(rest)})", aggregated("count", firing, rest)

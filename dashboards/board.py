@@ -1,5 +1,5 @@
-"""The names, colours, and common settings of all dashboards, and links between dashboards, which
-keep the time range and selection."""
+"""The names, colours, and common settings of all dashboards, and the links between them. Links keep
+the time range and the selection."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,7 +14,7 @@ COLOURS: dict[str, str] = LOOKS["colours"]
 GOOD, WARNING, BAD = COLOURS["good"], COLOURS["warning"], COLOURS["bad"]
 PLAIN = COLOURS["plain"]
 PAINTLESS = "transparent"
-"""Background of good values in tables. It makes bad values stand out."""
+"""Background colour of good values in tables, so that bad values stand out."""
 
 STATES: dict[Pair, str] = {
     (State(state), Cause(cause)): COLOURS.get(colour, colour)
@@ -37,8 +37,8 @@ STEPS: Mapping[str, Steps] = {
     name: [{"color": COLOURS[word], "value": value} for value, word in ((None, lowest), *higher)]
     for name, (lowest, *higher) in LOOKS["steps"].items()
 }
-"""Colours of values at or above a threshold, by the names that the dashboard files use. The
-threshold of the lowest step is None."""
+"""Thresholds with the colours of values at or above them, by the names that the dashboard files
+use. The lowest threshold is None."""
 NEUTRAL, WELL = STEPS["neutral"], STEPS["well"]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
@@ -48,11 +48,11 @@ BOARDS = {
     "gpu": ("instance", "gpu"),
     "agent": ("instance",),
 }
-"""For each dashboard, the labels of a table row that a link to the dashboard passes on."""
+"""Labels of a table row that a link to a dashboard passes on, by dashboard."""
 
 
 def link_to(board: str) -> str:
-    """Return the URL of a dashboard for the node and GPU of a table row. Keep the time range."""
+    """Return the URL of a dashboard for a table row's node and GPU. It keeps the time range."""
     if board not in BOARDS:
         raise ValueError(f"{board} is no board of ours")
     chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in BOARDS[board])

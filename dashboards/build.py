@@ -1,6 +1,6 @@
 """Builds all dashboards from the files in `boards/`, with grafanalib. A row has a question as its
-title, and panels that answer the question with PromQL. Several dashboards may refer to a panel in
-`shared.toml` by name. Only this module imports grafanalib, and corrects its output.
+title, and panels that answer it with PromQL. Several dashboards may refer to a panel in
+`shared.toml` by name. Only this module imports grafanalib. It also corrects grafanalib's output.
 
 grafanalib 0.7.1 provides the outer structure: dashboards, targets, variables, and links. Its panels
 have layouts of Grafana 6 to 8, its thresholds start with the string "null" (so colours never
@@ -36,11 +36,11 @@ KINDS: dict[str, type[Graph | Number | Bars | Table | Matrix]] = {
     "table": Table,
     "matrix": Matrix,
 }
-"""Panel types, by the key in the dashboard files that contains the title of the panel."""
+"""Panel types by key. The key's value in a dashboard file is the title of the panel."""
 
 
 class RowTable(Struct, forbid_unknown_fields=True):
-    """A row of panels. `firing_alerts` contains the labels that group its table of alerts."""
+    """A row of panels. If `firing_alerts` has labels, the row has a table of alerts by them."""
 
     question: str
     panel: tuple[Json, ...] = ()
@@ -52,7 +52,7 @@ class RowTable(Struct, forbid_unknown_fields=True):
 
 
 class BoardTable(Struct, forbid_unknown_fields=True):
-    """A dashboard file."""
+    """The contents of a dashboard file."""
 
     title: str
     about: str
@@ -98,7 +98,7 @@ def text_of(name: str, runbook: str) -> str:
 
 
 def _panel(asked: Json, scope: Scope) -> Json:
-    """Return a panel. In its description, replace metric names in braces with their meanings."""
+    """Return a panel's JSON. In its description, replace `{METRIC}` with the metric's meaning."""
     if "text" in asked:
         return _text(asked)
     (kind,) = asked.keys() & KINDS.keys()
@@ -108,7 +108,7 @@ def _panel(asked: Json, scope: Scope) -> Json:
 
 
 def _text(asked: Json) -> Json:
-    """Return a text panel with its own text, or with the page of the alert that its title names."""
+    """Return a text panel's JSON with its own text, or with the page of the alert in its title."""
     title, size = asked["text"], {"w": asked["width"], "h": asked["height"]}
     content = asked.get("content") or (PAGES / f"{title}.md").read_text(encoding="utf-8")
     shown = {"mode": "markdown", "content": content}
@@ -116,8 +116,8 @@ def _text(asked: Json) -> Json:
 
 
 def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
-    """Return the rows from top to bottom, and the panels of each row from left to right, in as many
-    lines as necessary. An open row is followed by its panels, and a collapsed row contains them."""
+    """Return the JSON of rows and panels with positions. Rows go from top to bottom, and panels of
+    a row from left to right. Panels follow an open row. A collapsed row contains its panels."""
     out: list[Json] = []
     bottom, ids = 0, count(1)
     for row, panels in rows:
@@ -143,7 +143,7 @@ def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
 
 
 def _variable(name: str) -> Json:
-    """Return a variable. If it has no option `All`, its first value is selected initially."""
+    """Return a variable's JSON. Without an option `All`, its first value is selected at first."""
     variable: Json = LOOKS["variable"] | LOOKS["variables"][name]
     given = {"datasource": DATASOURCE, "definition": variable["query"]}
     everything = {"current": {"selected": True, "text": ["All"], "value": ["$__all"]}}
@@ -151,7 +151,7 @@ def _variable(name: str) -> Json:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Remove nulls, because they override Grafana's defaults. Keep nulls in threshold steps."""
+    """Return JSON without nulls, which override Grafana's defaults. Keep nulls in thresholds."""
     if isinstance(value, Mapping):
         return {
             k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None

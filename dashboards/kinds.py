@@ -26,7 +26,7 @@ Scope = Callable[[str], str]
 
 
 def override(name: str, properties: Mapping[str, object], by: str = "byName") -> Json:
-    """Return a Grafana override that sets properties of fields, chosen by name, type, or query."""
+    """Return a Grafana override that sets properties of fields with this name, type, or query."""
     listed = [{"id": key, "value": value} for key, value in properties.items()]
     return {"matcher": {"id": by, "options": name}, "properties": listed}
 
@@ -55,11 +55,11 @@ OF_STATES = [
     ),
     override("unobserved/", {"color": UNOBSERVED, "displayName": "not observed"}),
 ]
-"""Overrides with the names and colours of all states and causes, for series named `state/cause`."""
+"""Overrides that give series named `state/cause` the name and colour of the state and cause."""
 
 
 Query = tuple[str, str]
-"""The legend of a query (or an empty string), and its expression."""
+"""A query: its legend (or an empty string), and its PromQL expression."""
 
 
 def _target(name: str, query: Query, kind: str) -> Json:
@@ -77,9 +77,9 @@ def _target(name: str, query: Query, kind: str) -> Json:
 
 
 class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
-    """A panel of any type. Width is in 24ths of the dashboard, and height in units of 30 px.
+    """A panel. Its width is in 24ths of the dashboard, and its height in units of 30 px.
 
-    `empty` describes when the panel is empty, such as on certain hardware.
+    `empty` explains in which cases the panel has no data, such as on certain hardware.
     """
 
     title: str
@@ -189,7 +189,7 @@ class OfFigures(Panel, kw_only=True):
 
 
 class Number(OfFigures, kw_only=True):
-    """A panel with a single value, or a value per series."""
+    """A panel with one number, or one per series."""
 
     width: int = 3
     height: int = 3
@@ -215,6 +215,6 @@ def decimals(unit: str) -> Json:
 
 
 def painted(steps: Steps, good: str = GOOD) -> Json:
-    """Return thresholds as Grafana's JSON. `good` is the colour to use for good values."""
+    """Return thresholds as Grafana's JSON, with `good` as the colour of good values."""
     listed = [step | ({"color": good} if step["color"] == GOOD else {}) for step in steps]
     return {"mode": "absolute", "steps": listed}

@@ -19,7 +19,7 @@ from agent.model import WHAT_LOST, Metric, gauge
 from dashboards.board import LOOKS
 
 FOREIGN = Declarations(convert(LOOKS["foreign"], dict[str, Declaration]))
-"""Metrics that are not in the catalogue: those of Prometheus, and the agent's process metrics."""
+"""Metrics that are not in the catalogue: those of Prometheus, and `process_*` of the agent."""
 
 RECORDED = [
     gauge(rule.record, "Of recording rules.", "recording rules", tuple(rule.labels))
@@ -34,12 +34,12 @@ GIVEN: Definitions = {
     "LOSING": f'state=~"{WHAT_LOST}"',
     "BUSY_DISK": f"{BUSY_DISK:g}",
 }
-"""Definitions that all dashboards have: the lost states, and the threshold for busy disks."""
+"""Definitions for all dashboards: states whose time is lost, and the threshold for busy disks."""
 
 AGENTS = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'
 PLACES_OF_NODES = 'cluster=~"$cluster|",instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
-"""Matchers for alerts. They also match alerts for racks and clusters, which have no instance."""
+"""Matchers for alerts. They also match alerts for racks and clusters, which lack an instance."""
 
 OF_GPU = {"nvlink", "pcie", "hbm"}
 """Kinds of data paths of GPUs. All other paths have an empty `gpu` label."""
@@ -47,7 +47,7 @@ OF_GPU = {"nvlink", "pcie", "hbm"}
 TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
 MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
 OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
-"""Pattern for names that must be a metric of the agent, a recording rule, or a definition."""
+"""Pattern for names that must be those of the agent's metrics, recording rules, or definitions."""
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
@@ -70,7 +70,7 @@ def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_
 
 
 def _matchers(given: str, definitions: Definitions) -> dict[str, tuple[str, str]]:
-    """Return the operator and quoted value for each label, with defined names replaced."""
+    """Return the operator and the quoted value of each label matcher, with definitions replaced."""
     found: dict[str, tuple[str, str]] = {}
     for label, operator, value, name in MATCHER.findall(given):
         found |= _matchers(definitions[name], {}) if name else {label: (operator, value)}
@@ -93,8 +93,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
 
 
 def _of_gpus(metric: Metric, matchers: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return matchers for the selected GPUs. If a metric also has series for data paths of the
-    host, the matchers select these series as well."""
+    """Return label matchers for the selected GPUs. If the metric also has series for data paths of
+    the host, the matchers also match these series."""
     if "gpu" not in metric.labels:
         return []
     operator, path = matchers.get("path", ("=~", ""))

@@ -22,7 +22,8 @@ from dashboards.board import (
 from dashboards.kinds import OfFigures, Panel, Scope, decimals, override, painted
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""Override that leaves a cell without a label blank. The default is the text for empty panels."""
+"""Override that leaves cells without a label blank. By default, they have the text of empty
+panels."""
 
 
 class Column(Struct, forbid_unknown_fields=True):
@@ -54,8 +55,7 @@ class Column(Struct, forbid_unknown_fields=True):
 
 
 class Table(Panel, kw_only=True):
-    """A table with a row for each label set. The rows are sorted by the first column, worst
-    first."""
+    """A table with a row for each label set, sorted by the first column, worst value first."""
 
     columns: tuple[Column, ...]
     links: dict[str, str] = field(default_factory=dict)  # by label: dashboard or URL
@@ -89,7 +89,7 @@ class Table(Panel, kw_only=True):
         yield from super()._overrides()
 
     def _merged(self, asked: str) -> list[Json]:
-        """Return the transformations that merge the results of all queries with the same labels."""
+        """Return the Grafana transformations that merge the rows of all queries by their labels."""
         titles = [column.title for column in self.columns]
         values = [f"Value #{n}" for n in ascii_uppercase[: len(titles)]]
         merge: list[Json] = [{"id": "merge", "options": {}}]
@@ -105,8 +105,8 @@ class Table(Panel, kw_only=True):
 
 
 class Matrix(OfFigures, kw_only=True):
-    """A table with a row for each value of a label, and columns for a second label. Cells are
-    coloured values, or 0 if missing. If `cell` is a label, the cells contain its values, and the
+    """A table with a row for each value of one label, and a column for each value of another. Cells
+    contain coloured values, or 0 if missing. If `cell` is a label, cells contain its values, and
     columns are sorted."""
 
     width: int = 24
@@ -152,7 +152,7 @@ STATE_WORDS = {
     "late": {"text": "late: no driver", "color": BAD},
     "silent": {"color": BAD},
 }
-"""Texts and colours for `state/cause` in cells. Lost time is red."""
+"""Texts and colours of cells by `state/cause`. Lost time is red."""
 
 
 def _cells(steps: Steps, *, paints: bool = False) -> Json:

@@ -1,1 +1,1 @@
-"""Serves the snapshot and the status over HTTP, in several formats."""
+"""Serves the agent's snapshots and status over HTTP, in several formats."""

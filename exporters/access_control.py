@@ -2,7 +2,7 @@
 
 A malicious web page can rebind its own host name to 127.0.0.1 after it has loaded (DNS rebinding).
 The browser then treats the agent as part of the page's origin, so the page could read every
-response. However, the page cannot change the Host header or the origin of its requests.
+response. However, the page cannot change the Host and Origin headers of its requests.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def require_bcrypt() -> None:
 
 class Passwords:
     """Checks passwords against bcrypt hashes, one at a time and on a separate thread. Digests of
-    correct passwords are cached, so attackers' guesses do not delay known users."""
+    correct passwords are cached, so that guesses by attackers do not delay other users."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
@@ -58,7 +58,7 @@ class Passwords:
 
 
 def matches(password: str, stored: str) -> bool:
-    """Return whether a password matches a hash. This is slow by design, but releases the GIL."""
+    """Return whether a password matches a bcrypt hash. Slow by design, but releases the GIL."""
     import bcrypt
 
     try:
@@ -71,9 +71,9 @@ STREAM = "/api/v1/stream"
 
 
 def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
-    """Return whether the Host header of a request over loopback names an unknown host. Known hosts
-    are `names`, the host name of this machine, localhost, and loopback addresses. A request without
-    a Host header is accepted, because it does not come from a browser."""
+    """Return whether the Host header of a request over loopback contains an unknown host. Known
+    hosts are those in `names`, the host name of this machine, localhost, and loopback addresses. A
+    request without a Host header is accepted, because it does not come from a browser."""
     here = request.get_extra_info("sockname")
     if not here or not is_loopback(here[0]):
         return False
@@ -85,8 +85,8 @@ def is_misdirected(request: web.Request, names: tuple[str, ...]) -> bool:
 
 
 def is_cross_site(request: web.Request) -> bool:
-    """Return whether a page of another origin requests the stream. The page could not read the
-    events, but it could open all 32 streams, so that no other client gets one."""
+    """Return whether a web page of another origin requests the event stream. Such a page cannot
+    read the events, but it could open all 32 streams, so that other clients cannot open one."""
     site = request.headers.get("Sec-Fetch-Site", "none").lower()
     return request.path == STREAM and site not in ("same-origin", "none")  # none: a typed URL
 
@@ -105,7 +105,7 @@ CHALLENGE: dict[str, str] = {hdrs.WWW_AUTHENTICATE: 'Basic realm="dgx-telemetry"
 @dataclass(eq=False)
 class AccessControl:
     """Middleware that checks all requests, and closes the connections of rejected clients. As in
-    other Prometheus exporters, the health and readiness endpoints are also protected."""
+    other Prometheus exporters, requests for health and readiness are also checked."""
 
     users: Callable[[], Mapping[str, str]]
     names: Callable[[], tuple[str, ...]] = tuple  # of the agent, besides the loopback names

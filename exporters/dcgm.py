@@ -1,8 +1,8 @@
 """`/metrics/dcgm`: GPU metrics with the names, labels, and units of NVIDIA's dcgm-exporter.
 
 `dcgm.toml` defines the names of both generations of dcgm-exporter. Every value is computed from the
-samples that `/metrics` exposes, so a value that is absent there is absent here. The format is
-always the Prometheus text format, because OpenMetrics requires that counter names end in `_total`.
+samples in `/metrics`. A value that is absent there is absent here. The format is always the
+Prometheus text format, because OpenMetrics requires that counter names end in `_total`.
 """
 
 import os
@@ -31,7 +31,7 @@ DCGM_OFF = (
     "switches them on.\n"
 )
 Samples = dict[str, dict[tuple[str, ...], float]]
-"""Values, by metric name and labels."""
+"""Values of series, by metric name and label values."""
 
 
 class DcgmUnit(msgspec.Struct, frozen=True):
@@ -66,8 +66,8 @@ class DcgmField(msgspec.Struct, frozen=True):
     since: DcgmName | None = None
 
     def exported(self, names: str) -> Iterator[tuple[DcgmName, bool]]:
-        """Yield the names that the setting `names` selects, without duplicates, and whether version
-        4.9 and later use each name."""
+        """Yield each name that the setting `names` selects, and whether dcgm-exporter 4.9 and later
+        use this name. Omit duplicates."""
         stayed = self.before and self.since and self.before.name == self.since.name
         if self.before and (names == "before-4.9" or (names == "both" and not stayed)):
             yield self.before, False
@@ -75,7 +75,7 @@ class DcgmField(msgspec.Struct, frozen=True):
             yield self.since, True
 
     def of_gpus(self, samples: Samples, rates: Samples) -> dict[str, float]:
-        """Return the value of the field by GPU UUID. Omit GPUs that lack one of its metrics."""
+        """Return the values of the field by GPU UUID. Omit GPUs for which a metric is absent."""
         found: dict[str, dict[str, float]] = defaultdict(dict)
         for name in self.metrics:
             place = METRICS[name].labels.index
@@ -90,7 +90,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The fields and labels in `dcgm.toml`. Labels are mapped to keys of `DcgmRow.says`."""
+    """The contents of `dcgm.toml`. `labels` maps each label name to a key of `DcgmRow.says`."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -128,8 +128,8 @@ class DcgmExposition(Exposition):
         return self.config().enabled
 
     def tick(self, _: Snapshot) -> None:
-        """Store the rates that are exported as gauges. This is a poller listener. A rate covers the
-        last few seconds, or the last two readings of a metric with a long interval."""
+        """Compute the rates that are exported as gauges, on every tick. A rate covers the last few
+        seconds, or the last two readings of a metric with a long interval."""
         found: Samples = defaultdict(dict)
         fields = table().field if self.enabled else ()
         for name in (name for one in fields if one.rate for name in one.metrics):
@@ -149,7 +149,7 @@ class DcgmExposition(Exposition):
         ).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
-        """Yield the lines of a field, for each of its names."""
+        """Yield the exposition lines of a field, for each of its names."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
         found = []

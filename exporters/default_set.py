@@ -1,9 +1,9 @@
-"""The default set: the series that rules and dashboards need, without series that are always 0.
+"""The default set of `/metrics`: series that rules or dashboards need and that are not always 0.
 
 PromQL cannot compute the first increase of a counter whose first sample is above 0. Therefore, a
-new series, such as the first error of a type, is exported as 0 for at least 30 s and in at least
-two responses to the same client, so that Prometheus stores a sample before the increase. A series
-that is already above 0 in the first snapshot is exported with its value at once.
+new series, such as the first error of a type, is first exported as 0: for at least 30 s, and in at
+least two responses to the same client. Prometheus thus stores a sample before the increase. A
+series that is above 0 in the first snapshot is exported with its value immediately.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from exporters.settings import Families
 
 
 class NewPart(NamedTuple):
-    """A new series, still exported as 0: the time it appeared (s), and responses by client."""
+    """A new series that is still exported as 0: when it appeared (s), and responses by client."""
 
     since: float
     answers: Counter[str]
@@ -27,7 +27,7 @@ class DefaultSet:
     """Selects series from each snapshot. Once selected, a series remains selected."""
 
     _devices: dict[str, set[Labels]] = field(default_factory=dict)
-    """The devices seen so far, by metric. All labels but those in `parts` identify a device."""
+    """The devices seen so far, by metric. All labels except `Metric.parts` identify a device."""
     _kept: dict[str, set[Labels]] = field(default_factory=dict)  # by metric
     _new: dict[tuple[str, Labels], NewPart] = field(default_factory=dict)
 
@@ -65,13 +65,13 @@ class DefaultSet:
         return found
 
     def answered(self, client: str) -> None:
-        """Count a response to a client, for every series that is still exported as 0."""
+        """Record a response to a client, for every series that is still exported as 0."""
         for part in list(self._new.values()):  # the rendering thread may change it
             if client in part.answers or len(part.answers) < 64:  # clients
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
-        """Return the series that have ever been above 0. New counters start at 0."""
+        """Return the samples of series that were ever above 0. New counters have the value 0."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
         own = [at for at, label in enumerate(metric.labels) if label not in metric.parts]
@@ -101,8 +101,8 @@ class DefaultSet:
         return True
 
     def _one_way(self, metric: Metric, samples: list[Sample]) -> list[Sample]:
-        """Return both directions of each device. If they have always had the same value, return a
-        single series with an empty `direction`."""
+        """Return the samples of both directions of each device. If they have always had the same
+        value, return one sample with an empty `direction`."""
         differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index("direction")
         ways: dict[Labels, list[Sample]] = {}
         for sample in samples:
@@ -118,7 +118,7 @@ class DefaultSet:
         return chosen
 
     def _short(self, metric: Metric, samples: list[Sample], families: Families) -> list[Sample]:
-        """Return the series of paths whose hardware limit was ever below the spec sheet's limit."""
+        """Return the samples of paths whose hardware limit was ever below the spec sheet's."""
         known = {sample.labels: sample.value for sample in families.get(str(paths.LIMIT), ())}
         of_hardware = {
             sample.labels[: len(paths.PATH_LABELS)]
@@ -137,7 +137,7 @@ class DefaultSet:
 
 
 def _unnamed(metric: Metric, samples: list[Sample]) -> list[Sample]:
-    """Return a sample with value 0 and empty `parts` labels for each monitored device."""
+    """Return a sample with the value 0 for each device. Its labels in `Metric.parts` are empty."""
     parts = [label in metric.parts for label in metric.labels]
     devices = dict.fromkeys(
         tuple("" if part else value for part, value in zip(parts, sample.labels, strict=True))

@@ -1,4 +1,4 @@
-"""Serves a simulated fleet over HTTP. Each node has a path.
+"""Serves the metrics of a simulated fleet over HTTP. Each node has its own path.
 
 A node exposes the metrics of the simulated agent that runs the node's scenario, but with its own
 device identities and job. `/` and `/targets` list the nodes for Prometheus' HTTP service discovery.
@@ -31,9 +31,9 @@ def node_page(node: NodePlan, page: bytes) -> str:
 
 
 class FleetPages:
-    """The pages of all nodes. `expositions` contains an exposition per scenario. `awaited` returns
-    the names of the reads that have not run yet, or an empty string. Nodes in the racks in `dark`
-    drop connections, as nodes without power do."""
+    """The metrics pages of all nodes. `expositions` contains an exposition per scenario. `awaited`
+    returns the names of the reads that have not run yet, or an empty string. Nodes in the racks in
+    `dark` close connections without a response, as if they had no power."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ from exporters.prometheus import GZIP_LEVEL, Exposition, accepts, negotiate
 from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
-"""The Server header of responses. It does not reveal the version of Python."""
+"""Value of the Server header, without the version of Python."""
 
 T = TypeVar("T")
 JSON = "application/json; charset=utf-8"
@@ -33,8 +33,8 @@ JSON = "application/json; charset=utf-8"
 
 @dataclass(eq=False)
 class AgentPages:
-    """The handlers of all routes, and their data. `awaited` returns the names of the reads
-    that have not run yet, or an empty string."""
+    """The handlers of all routes, and the data that they serve. `awaited` returns the names of the
+    reads that have not run yet, or an empty string."""
 
     exposition: Exposition
     latest: Callable[[], Snapshot]
@@ -87,7 +87,7 @@ class AgentPages:
     async def _exposed(
         self, request: web.Request, exposition: Exposition, accept: str, vary: str
     ) -> web.Response:
-        """Return the exposition of this tick. It is rendered once for all clients."""
+        """Return a response with this tick's exposition, which is rendered once for all clients."""
         found = await self._rendered(partial(exposition.page, accept))
         gzip = wants_gzip(request)
         body = found.zipped if gzip else found.plain
@@ -97,13 +97,13 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Respond with status 503 until every read has run once, and name those that have not."""
+        """Respond with status 503 and the names of reads until all reads have run once."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
     def _written(self, take: Callable[[], T], write: Callable[[T], bytes]) -> Handler:
-        """Return a handler that calls `take` in the event loop, because samples may be read only
-        there, and encodes its result with `write` on the rendering thread."""
+        """Return a handler that calls `take` in the event loop, the only thread that may read
+        samples. The handler then encodes the result with `write` on the rendering thread."""
 
         async def answer(request: web.Request) -> web.Response:
             gzip = wants_gzip(request)
@@ -124,7 +124,7 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 
 
 async def _healthy(_: web.Request) -> web.Response:
-    """Respond with `ok` as long as the agent runs, whatever the state of the machine is."""
+    """Respond with `ok` as long as the agent runs, even if the machine has faults."""
     return web.Response(text="ok\n")
 
 
@@ -139,7 +139,7 @@ def wants_gzip(request: web.Request) -> bool:
 
 
 def coded(body: bytes, content_type: str, *, gzip: bool, vary: str) -> web.Response:
-    """Return a response. If `gzip` is true, `body` is already compressed."""
+    """Return a response with these headers. If `gzip` is true, `body` is already compressed."""
     headers = {hdrs.CONTENT_TYPE: content_type, hdrs.VARY: vary}
     if gzip:
         headers[hdrs.CONTENT_ENCODING] = "gzip"
@@ -151,7 +151,7 @@ def target_application(
 ) -> web.Application:
     """Return an application that serves targets for Prometheus' `http_sd` at `/targets`. Each
     request calls `read` on a separate thread. If `read` raises BadInput, the response has status
-    503 and contains the reason, and Prometheus keeps its previous targets."""
+    503 and contains the reason. Prometheus then keeps its previous targets."""
     reading = asyncio.Lock()  # clients wait, so at most one command can hang
 
     async def answer(_: web.Request) -> web.Response:

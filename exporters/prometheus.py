@@ -1,4 +1,4 @@
-"""Renders the snapshot in Prometheus text format and OpenMetrics, once per tick and format."""
+"""Renders snapshots in Prometheus text format and OpenMetrics, once per tick and format."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from exporters.settings import Families, MetricsConfig
 
 
 class Format(NamedTuple):
-    """An exposition format: its Content-Type, and the text after the last family."""
+    """An exposition format: its Content-Type, and the text after the last metric family."""
 
     content_type: str
     end: str
@@ -60,7 +60,7 @@ def head(name: str, kind: str, words: str, *, openmetrics: bool = False) -> str:
 
 @lru_cache(maxsize=16_384)
 def start(name: str, labels: Labels, values: Labels) -> str:
-    """Return the part of an exposition line that precedes the value."""
+    """Return the part of an exposition line before the value: the name and the labels."""
     pairs = sorted(zip(labels, values, strict=True))
     texts = [f'{key}="{encodable(value).translate(ESCAPES)}"' for key, value in pairs]
     return f"{name}{{{','.join(texts)}}} " if texts else f"{name} "
@@ -78,15 +78,15 @@ def line(start: str, value: float) -> str:
 @dataclass(slots=True, eq=False)
 class ExpositionLines:
     """Writes snapshots in one format. The output is the same as that of prometheus_client, but
-    takes a third of the time, because the text before each value is cached by series. If a family
-    cannot be written, only that family is omitted."""
+    takes a third of the time. To save time, the text before each value is cached by series. If a
+    metric family cannot be written, only this family is omitted."""
 
     openmetrics: bool
     _failing: set[str] = field(default_factory=set)  # families with a logged failure
 
     def write(self, families: Mapping[str, list[Sample]]) -> str:
-        """Return the families as text, sorted by name, with samples sorted by label values. If
-        samples are duplicates, write the last. Omit values that are not finite."""
+        """Return the exposition of metric families, sorted by name, with samples sorted by label
+        values. If a series has several samples, write the last. Omit values that are not finite."""
         parts = []
         for name in sorted(families):
             try:
@@ -109,7 +109,7 @@ class ExpositionLines:
 
 
 def without_single_links(families: Families) -> dict[str, list[Sample]]:
-    """Drop the traffic and limits of individual NVLinks, whose devices have names like gpu0:3."""
+    """Return the families without traffic and limits of single NVLinks, such as gpu0:3."""
     traffic = {metric.name for metric in nvlink.PER_LINK}
     found = {name: its for name, its in families.items() if name not in traffic}
     for name, samples in found.items():
@@ -130,12 +130,12 @@ def by_metric(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
 
 
 LONGEST = 1.0
-"""Seconds for which a page is served without a new tick. After that, its data may have expired."""
+"""Seconds for which a rendered page is served without a new tick. Later, data may have expired."""
 GZIP_LEVEL = 1
 
 
 class RenderedPage(NamedTuple):
-    """A rendered exposition. `at` is the time of rendering on the agent's monotonic clock (s)."""
+    """A rendered exposition. `at` is the time of rendering (monotonic seconds)."""
 
     tick: int
     at: float
@@ -181,12 +181,12 @@ class Exposition:
         return (lines.write(chosen) + form.end).encode()
 
     def look(self, snapshot: Snapshot) -> None:
-        """In the first tick, record which series are above 0, so that they do not count as new."""
+        """Store the series that are above 0 in the first tick, so that they do not count as new."""
         if snapshot.tick == 1:
             self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 
     def answered(self, client: str) -> None:
-        """Count a response to a client. The address and the user agent identify the client."""
+        """Record a response to a client, which its address and user agent identify."""
         self._default.answered(client)
 
 
@@ -195,8 +195,8 @@ _METRICS = declared_beside(__file__)
 
 def process_samples() -> Iterator[Sample]:
     """Yield the `process_*` metrics that Prometheus client libraries provide. The Python library
-    would import OpenSSL and use 6 MB more memory, even without TLS. Raise OSError if /proc is not
-    mounted."""
+    would import OpenSSL and use 6 MB more memory, even without TLS. Without /proc, raise
+    OSError."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
     booted = int(Path("/proc/stat").read_text().partition("\nbtime ")[2].split(maxsplit=1)[0])

@@ -14,7 +14,7 @@ TEMPLATE = Path(__file__).with_name("METRICS.template.md")
 
 
 def reference(metrics: Iterable[Metric] = EXPORTED) -> str:
-    """Return METRICS.md. Each subsystem has a table, in which metrics are sorted by name."""
+    """Return the text of METRICS.md. Each subsystem has a table of its metrics, sorted by name."""
     groups: dict[str, list[Metric]] = {}
     for metric in sorted({metric.name: metric for metric in metrics}.values(), key=str):
         word = metric.name.split("_")[1:2] or [metric.name]
@@ -35,7 +35,7 @@ def _cells(metric: Metric) -> list[str]:
 
 
 def _row(texts: Iterable[str]) -> str:
-    """Return a table row with escaped cells. In Markdown, a bar ends a cell, a line break ends the
-    table, and an angle bracket begins a tag."""
+    """Return a Markdown table row with escaped cells. In Markdown, a bar ends a cell, a line break
+    ends the table, and an angle bracket begins a tag."""
     cells = (" ".join(t.split()).replace("|", "\\|").replace("<", "&lt;") for t in texts)
     return f"| {' | '.join(cells)} |"

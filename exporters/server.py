@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext
 
 MOST_CONNECTIONS = 256
-"""Maximum number of open connections, of all clients: the agent may open 1,024 files, a local user
-can use any address in 127.0.0.0/8, and a client that does not read a response may occupy half a
-megabyte per connection."""
+"""Maximum number of open connections of all clients. The agent may open 1,024 files. A local user
+can use any address in 127.0.0.0/8. A connection may occupy half a megabyte if the client does not
+read the response."""
 
 OF_THE_OTHER_END = (HttpProcessingError, RequestPayloadError, ConnectionError)
 
@@ -48,7 +48,7 @@ async def serve(
     context: "SSLContext | None" = None,
     most: int = MOST_CONNECTIONS,
 ) -> Server:
-    """Listen on all addresses of `HOST:PORT`. An empty host means all IPv4 and IPv6 addresses.
+    """Serve `app` on all addresses of `HOST:PORT`. An empty host means all IPv4 and IPv6 addresses.
     `most` is the maximum number of open connections. Raise BadInput if listening fails."""
     host, port = parse_listen(listen)
     runner = web.AppRunner(
@@ -84,9 +84,9 @@ async def serve(
 def _limited(
     connect: Callable[[Any, Transport], None], most: int
 ) -> Callable[[Any, Transport], None]:
-    """Return `connect` with a limit on connections, which asyncio and aiohttp lack. A connection
-    above the limit closes the oldest connection of the client with the most connections. The limit
-    applies before the TLS handshake, because a client may never begin one."""
+    """Return `connect` with a limit on open connections, because asyncio and aiohttp have none. If
+    a connection exceeds the limit, close the oldest connection of the client with the most
+    connections. The limit applies before the TLS handshake, because a client may never begin it."""
     connect = getattr(connect, "__wrapped__", connect)
     clients: dict[Transport, str] = {}
 

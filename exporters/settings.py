@@ -1,5 +1,5 @@
 """Settings of the HTTP server: address, access control, DCGM names, and the series in `/metrics`.
-The page, the API, and the diagnosis always have all series."""
+The live page, the API, and the diagnosis always use all series."""
 
 import ipaddress
 import re
@@ -41,8 +41,8 @@ Hosts = Annotated[
 
 
 class HttpConfig(Section, frozen=True):
-    """HTTP settings: the address (HOST:PORT), the path of a file with TLS settings and passwords
-    (or empty), and host names that requests over loopback may use besides the usual names."""
+    """HTTP settings: the address (HOST:PORT), the path of the web configuration file (or empty),
+    and additional host names that requests over loopback may use."""
 
     table = ""
     at_start = ("listen", "web_config_file")
@@ -78,8 +78,8 @@ class NvlinkConfig(Section, frozen=True):
 
 
 class MetricsConfig(Section, frozen=True):
-    """Contents of `/metrics`. `set` selects all series or the default set. Families whose name
-    matches `keep` are added with all series, and families whose name matches `drop` are removed."""
+    """Settings of `/metrics`. `set` selects all series or the default set. Metric families whose
+    names match `keep` have all their series. Families whose names match `drop` are omitted."""
 
     table = "metrics"
 
@@ -117,7 +117,7 @@ def _matches(patterns: Iterable[re.Pattern[str]], name: str) -> bool:
 
 
 def _expected(pattern: re.Pattern[str]) -> str:
-    """Return the end of an error message: a valid pattern, and similar metric names."""
+    """Return the end of an error message about a pattern: an example, and similar metric names."""
     names = [metric.name for metric in EXPORTED]
     from difflib import get_close_matches
 

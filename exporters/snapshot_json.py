@@ -15,15 +15,15 @@ from agent.status.words import pair_name
 Document = dict[str, Any]
 
 Kept = dict[tuple[str, tuple[str, ...]], tuple[bool, Any]]
-"""Entries by metric name and labels except `gpu` and `uuid`. The flag means: no such labels."""
+"""Entries by metric name and labels except `gpu` and `uuid`. The bool: there are no such labels."""
 
 GPU_INFO, SYSTEM_INFO = gpu.INFO.name, system.INFO.name
 
 
 @dataclass(slots=True)
 class DeviceEntries:
-    """All values and absences of a GPU or, with an empty `uuid`, of the host. If there are two
-    samples of a series, the newer is used."""
+    """All values and absences of a GPU or, if `uuid` is empty, of the host. If a series has two
+    samples, the newer is used."""
 
     uuid: str = ""
     gpu: str = ""
@@ -36,7 +36,7 @@ class DeviceEntries:
 
 
 def document_of(kept: Kept, without: str = "") -> Document:
-    """Return a dict from metric names to values, or to lists if there are further labels."""
+    """Return a dict from metric names to values, or to lists if entries have other labels."""
     found: Document = {}
     for (name, _), (alone, entry) in sorted(kept.items(), key=lambda item: item[0]):
         if alone:
@@ -47,8 +47,8 @@ def document_of(kept: Kept, without: str = "") -> Document:
 
 
 def document(snapshot: Snapshot, now: float) -> Document:
-    """Return all data that is fresh at time `now` (monotonic seconds), sorted. Values that JSON
-    cannot represent are omitted."""
+    """Return the snapshot as a sorted dict for JSON, without data that has expired at `now`
+    (monotonic seconds). Values that JSON cannot represent are omitted."""
     devices = devices_of(snapshot, now)
     host = devices.pop("", DeviceEntries())
     fresh = snapshot.verdicts if now - snapshot.at <= LONGEST else {}
@@ -83,8 +83,8 @@ def instant(wall: float) -> str:
 
 
 def verdict_of(verdict: Verdict, snapshot: Snapshot) -> Document:
-    """Return a verdict with its start, and the shares of the last ten seconds by `state/cause`. Its
-    explanation is in the status."""
+    """Return a verdict as a dict, with its start and the shares of the last ten seconds by
+    `state/cause`. Its explanation is in the status."""
     return {
         "state": verdict.state.value,
         "cause": verdict.cause.value,
@@ -96,8 +96,8 @@ def verdict_of(verdict: Verdict, snapshot: Snapshot) -> Document:
 
 
 def devices_of(snapshot: Snapshot, now: float) -> dict[str, DeviceEntries]:
-    """Return samples and absences by UUID, and those of the host under "". The index of a GPU comes
-    from its latest reading. An absence has only the labels that are known."""
+    """Return the values and absences of each GPU by UUID, and those of the host under "". The index
+    of a GPU comes from its latest reading. An absence has only the labels that are known."""
     by_age = sorted(snapshot.readings.items(), key=lambda item: item[1].at)
     aged = replace(snapshot, readings=dict(by_age))
     devices: dict[str, DeviceEntries] = {}

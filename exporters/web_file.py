@@ -1,7 +1,7 @@
 """The web configuration file: TLS and passwords, in the YAML format that Prometheus exporters share
 (exporter-toolkit). An unknown key is an error.
 
-A separate thread reads the files, so that a file system that hangs does not delay requests or the
+A separate thread reads the files. A file system that hangs thus does not delay requests or the
 agent's shutdown.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # not loaded unless TLS is used
 
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
 """Pattern of a bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters
-of hash. A check with cost 14 takes about a second of CPU time. Each cost step doubles the time."""
+of hash. At cost 14, a check takes about a second of CPU time. Each step of the cost doubles it."""
 
 Hash = Annotated[
     str,
@@ -47,15 +47,15 @@ class Tls(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings in the web configuration file. Without their table, TLS or passwords are off."""
+    """The contents of the web configuration file. Without their table, TLS or passwords are off."""
 
     tls_server_config: Tls | None = None
     basic_auth_users: dict[str, Hash] | None = None
 
 
 def parse(content: bytes, path: str) -> WebConfig:
-    """Return the configuration in a file. Raise ConfigError if the file is invalid. The message
-    does not quote the file, which may contain secrets. Certificates are not checked here."""
+    """Return the configuration in a file's contents. Raise ConfigError if they are invalid. The
+    message does not quote them, because they may be secret. Certificates are not checked here."""
     import yaml  # a megabyte of memory that most agents never need
 
     try:
@@ -91,7 +91,7 @@ def context_of(certificate: str, key: str, *, least: str = "TLS12") -> "SSLConte
 
 
 def end_of(certificate: str) -> float | None:
-    """Return the expiry time of the first certificate in a file, in seconds since the epoch."""
+    """Return the Unix time at which the first certificate in a file expires, or None if unknown."""
     import ssl
 
     try:
@@ -103,12 +103,12 @@ def end_of(certificate: str) -> float | None:
 
 
 POLL_INTERVAL = 1.0
-"""Seconds between two reads of the files. The files are small, so their contents are compared."""
+"""Seconds between two reads of the files, whose contents are compared to detect changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """A loaded web configuration: file contents by path, hashes by user, and TLS context."""
+    """A loaded web configuration: contents by path, password hashes by user, and TLS context."""
 
     path: str = ""
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
@@ -123,8 +123,8 @@ class Web:
 
 
 def load(path: str) -> Web:
-    """Load the file and its certificates. Raise ConfigError if one of them is invalid. If `path` is
-    empty, return a configuration without TLS and passwords."""
+    """Load the web configuration file at `path` and its certificates. Raise ConfigError if one of
+    them is invalid. If `path` is empty, return a configuration without TLS and passwords."""
     if not path:
         return Web()
     files = {path: content(path)}
@@ -149,14 +149,14 @@ def content(file: str) -> bytes:
 
 
 class WebFile:
-    """Reads the files periodically, and keeps the latest valid configuration (`now`).
+    """Reads the web configuration periodically, and keeps the latest valid one (`now`).
 
     Whether TLS is used is determined at startup. All other settings may change with the files.
     """
 
     def __init__(self, path: str = "") -> None:
         """Load the configuration. Raise ConfigError if it is invalid, because there is no earlier
-        configuration at startup."""
+        configuration to keep."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:
@@ -181,7 +181,7 @@ class WebFile:
             Thread(target=self._watch, name="web-config", daemon=True).start()
 
     def poll(self) -> None:
-        """Load the files if they have been modified."""
+        """Load the web configuration again if a file has been modified."""
         before, web, wrong = self.now, self.now, ""
         try:
             if not self.good or {file: content(file) for file in before.files} != before.files:

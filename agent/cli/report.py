@@ -254,8 +254,7 @@ def _name(row: GpuTime) -> str:
 
 
 def efficiency(row: GpuTime, price: Price, width: int) -> Iterator[str]:
-    """Yield the lines of a report on one job: GPU-hours by state, goodput, energy, cost, and
-    advice."""
+    """Yield the lines on one job: GPU-hours by state, goodput, energy, cost, and advice."""
     about = ", ".join(f"{name} {value}" for name, value in row.about.items() if value)
     name = row.name if row.name.startswith("job ") else f"job {row.name}"
     yield name[0].upper() + name[1:] + (f" ({about})" if about else "")

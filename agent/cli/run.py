@@ -159,8 +159,7 @@ async def _serve(
 
 
 def exposition_of(agent: Agent, *, process: bool = True) -> Exposition:
-    """Return the renderer of an agent's metrics. If `process` is true, it adds `process_*`
-    metrics."""
+    """Return the renderer of an agent's metrics, with `process_*` if `process` is true."""
     return Exposition(
         lambda: agent.poller.latest,
         agent.clock.monotonic,

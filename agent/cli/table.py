@@ -69,8 +69,7 @@ def table(
 
 
 def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) -> list[int]:
-    """Return column widths with which a row fits into `width`, if possible. Do not reduce
-    `kept`."""
+    """Return column widths whose sum fits `width`, if possible. Do not reduce those in `kept`."""
     columns = range(len(kept))
     widths = [max(len(row[i]) for row in cells) for i in columns]
     excess = sum(widths) + GUTTER * (len(widths) - 1) - width

@@ -215,8 +215,7 @@ class Screen:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
     def draw(self, look: StatusView, choice: ViewChoice, source: str) -> None:
-        """Draw the part of a status that fits the terminal, or print all lines to a pipe or
-        file."""
+        """Draw the part of a status that fits the terminal, or print it all to a pipe or file."""
         first, body, source, keys = text(look, choice, source, terminal_width())
         if not self.whole:
             print("\n".join([first, *body, source, ""]), flush=True)

@@ -1,4 +1,4 @@
-"""Writes files atomically: writes a temporary file in the same directory, and then renames it."""
+"""Writes files atomically: it writes a temporary file in the same directory, and renames it."""
 
 import os
 import tempfile
@@ -11,12 +11,12 @@ from stat import S_ISREG
 from agent.errors import BadInput
 
 Beside = tuple[os.stat_result | None, Path, BufferedWriter]
-"""The old file's status (None without a file), and the path and writer of the temporary file."""
+"""The stat of the existing file (or None), and the path and the writer of the temporary file."""
 
 
 @contextmanager
 def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
-    """Create a temporary file in the directory of the target. Remove it at the end."""
+    """Yield a new temporary file in the directory of `path`. Remove it at the end."""
     if str(path) == "-":
         raise BadInput("- stands for no file here, expected the name of a file")
     try:
@@ -36,8 +36,8 @@ def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
 
 
 def check_target(path: Path) -> os.stat_result | None:
-    """Return the status of the existing file at `path`, or None if there is none. Raise BadInput if
-    the file cannot be written."""
+    """Return the stat of the existing file at `path`, or None if there is none. Raise BadInput if a
+    file cannot be written there."""
     with _beside(path) as (found, _, _):
         return found
 

@@ -1,6 +1,6 @@
-"""Loads the configuration from a TOML file, the environment, and flags. Unknown keys are errors.
+"""Loads the configuration from a TOML file, environment variables, and flags.
 
-Each package declares its own sections. `deploy/config.toml` is an example with comments.
+Unknown keys are errors. Packages declare sections. `deploy/config.toml` is a commented example.
 """
 
 import os
@@ -19,7 +19,7 @@ from agent.threads import in_time
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
 ANY_NAME = "NAME"
-"""Placeholder in a key for the name of a table below the section's table, as in `alerts.NAME`."""
+"""Placeholder in a key for a table name that the user chooses, as in `alerts.NAME`."""
 
 Sections = Sequence[type[Section]]
 Entry = tuple[str, Any, str]
@@ -36,9 +36,9 @@ def load(
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings from a file (if any), the environment, and flags. A flag that is None is
-    not set. Each source overrides the previous sources. Raise ConfigError if a setting is invalid.
-    The message contains the origin, the key, and the expected value."""
+    """Return the settings from a file (if any), environment variables, and flags. Flags override
+    variables, and variables override the file. A flag that is None is not set. Raise ConfigError if
+    a setting is invalid."""
     keys = keys_of(sections)
     retired = {".".join(filter(None, (s.table, key))) for s in sections for key in s.retired}
     values: dict[type[Section], dict[str, Any]] = {section: {} for section in sections}
@@ -72,7 +72,7 @@ def load(
 
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
-    """Return the section and field of every key. A key is prefixed with its table."""
+    """Return the section and field of each key. Keys include the table, as in `alerts.NAME`."""
     return {
         ".".join(
             filter(
@@ -106,8 +106,8 @@ def _in_file(
 
 
 def _similar(key: str, keys: Iterable[str]) -> list[str]:
-    """Return suggestions for an unknown key: keys with the same name in other sections, or else the
-    keys of its section, or else keys with a similar name, or else all keys."""
+    """Return suggestions for an unknown key: the same name in other sections. If there are none,
+    return the keys of its section, or keys with a similar name, or all keys."""
     from difflib import get_close_matches
 
     table, _, name = key.rpartition(".")
@@ -134,7 +134,7 @@ def _in_environment(
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file. Raise ConfigError if it cannot be read or parsed."""
+    """Return the contents of a TOML file. Raise ConfigError if it cannot be read or parsed."""
     try:
         text = in_time(path.read_bytes).decode("utf-8-sig")
         content = tomllib.loads(text)

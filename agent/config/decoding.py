@@ -1,5 +1,5 @@
-"""Uses msgspec to decode values from users. An error message contains the key and a description of
-the expected value, which comes from a `Meta(description=...)`, a `TextCheck`, the values of a
+"""Uses msgspec to decode values from users. An error message contains the key and describes the
+expected value. The description comes from a `Meta(description=...)`, a `TextCheck`, the values of a
 Literal, or the keys of a Struct."""
 
 import re
@@ -19,7 +19,7 @@ LETTERS = 60
 
 
 class Mismatch(ValueError):
-    """Raised for an invalid value of a (dotted) key. The message describes the error."""
+    """Raised for an invalid value of a key, such as `a.b`. The message describes the error."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
@@ -30,7 +30,7 @@ class TextCheck:
     """A condition on a string, which is part of the type of a key: `Annotated[str,
     TextCheck(is_url, "a URL")]`.
 
-    The function `holds` returns false or raises ValueError if a string is invalid.
+    If a string is invalid, the function `holds` returns False or raises ValueError.
     """
 
     holds: Callable[[str], bool]
@@ -47,8 +47,8 @@ class TextCheck:
 
 
 def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> T:
-    """Return `value`, as parsed from TOML or YAML, as a `kind`. If `strict` is false, convert
-    strings as well. Raise Mismatch for the first invalid value. `key` is the name of `value`."""
+    """Convert `value` from TOML or YAML to the type `kind`. If `strict` is false, convert strings
+    as well. Raise Mismatch for the first invalid value. `key` is the key of `value`."""
     if get_origin(kind) is dict and isinstance(value, dict):  # msgspec omits the keys of mappings
         inner = get_args(kind)[1]
         parts = {name: decode(part, inner, f"{key}.{name}") for name, part in value.items()}
@@ -68,7 +68,7 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
 
 
 def _pattern(_: Any, value: Any) -> re.Pattern[str]:
-    """Compile a regular expression: the only type in sections that msgspec does not support."""
+    """Compile a regular expression, a type that msgspec does not support."""
     try:
         return re.compile(value)
     except (re.error, OverflowError, RecursionError, TypeError) as error:
@@ -76,7 +76,7 @@ def _pattern(_: Any, value: Any) -> re.Pattern[str]:
 
 
 def _expected(kind: Any, place: str) -> str:
-    """Return the description of the type at a path in `kind`, such as `.bolts[0].size`."""
+    """Return what `kind` expects at a path such as `.bolts[0].size`, as a description."""
     for name in re.findall(r"\.(\w+)|\[", place):
         kind = _bare(kind)
         kind = fields_of(kind)[name].type if name else get_args(kind)[get_origin(kind) is dict]
@@ -91,7 +91,7 @@ def _expected(kind: Any, place: str) -> str:
 
 
 def _bare(kind: Any) -> Any:
-    """Return the type without annotations and without None."""
+    """Return a type without its annotations and without None."""
     while get_origin(kind) is Annotated or type(None) in get_args(kind):
         kind = get_args(kind)[0]
     return kind
@@ -108,6 +108,6 @@ def unknown(key: Any, known: Any) -> Mismatch:
 
 
 def shown(value: Any) -> str:
-    """Return a value as a short text on a single line, for messages."""
+    """Return a value as a short string on a single line, for error messages."""
     text = repr(value)
     return text if len(text) <= LETTERS else f"{text[: LETTERS - 3]}..."

@@ -1,5 +1,5 @@
-"""Applies changed settings to a running agent. This code is in a separate module, because asyncio
-imports OpenSSL, and the agent reads its settings before it decides whether to import OpenSSL."""
+"""Applies changed settings to a running agent. It is a separate module because it imports asyncio,
+which imports OpenSSL. The agent needs its settings to decide whether to import OpenSSL."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from agent.errors import BadInput, Failure, LogEvent, log
 class Reload:
     """Reloads the settings on request. `good` is true if the last reload was successful.
 
-    `read` returns the new settings, or raises BadInput if they are invalid. It has no side effects,
-    and runs on a separate thread, because it reads files. `follow` is called with the new settings
-    after they have taken effect. A reload runs inside the context manager `under_way`.
+    `read` returns the new settings, or raises BadInput if they are invalid. It runs on a separate
+    thread, because it reads files. `follow` is called with the new settings after they have taken
+    effect. Each reload runs inside a context manager that `under_way` returns.
     """
 
     configuration: Configuration
@@ -34,7 +34,7 @@ class Reload:
         self._asked.set()
 
     async def run(self) -> None:
-        """Reload on each request. This coroutine runs forever."""
+        """Reload the settings after each request. This coroutine runs forever."""
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -42,7 +42,7 @@ class Reload:
                 await self.reload()
 
     async def reload(self) -> None:
-        """Apply the new settings, or keep the previous settings and log the reason."""
+        """Apply the new settings. If they are invalid, keep the old ones and log the reason."""
         try:
             settings = await asyncio.to_thread(self.read)
             for key, old, new in settings.needing_restart(self._started_with):

@@ -1,5 +1,5 @@
-"""The current settings. Code on any thread reads `configuration.current` each time that it needs a
-setting, and keeps no copy, because a reload replaces all settings."""
+"""The current settings. Code on any thread reads `configuration.current` each time it needs a
+setting. It keeps no copy, because a reload replaces all settings."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 
 class Section(msgspec.Struct, frozen=True):
-    """Settings of a package. Each field is a key, with its type and default value.
+    """A section of the configuration. Each field is a key with its type and default value.
 
     `table` is the TOML table of the keys, or empty for the top level. Several sections may share a
     table. `at_start` contains keys that take effect only after a restart, and `retired` contains
     keys that no longer have an effect. `subtables` is the name of the field that contains the
-    tables below `table` that are not fields themselves.
+    tables whose names the user chooses.
     """
 
     table: ClassVar[str]
@@ -26,10 +26,10 @@ class Section(msgspec.Struct, frozen=True):
 
 
 class Settings:
-    """Immutable settings, by type of section, as in `settings[DiskConfig].ignore`.
+    """Immutable settings by section, as in `settings[DiskConfig].ignore`.
 
-    A section that was not given has default values. Settings may also contain an object that is
-    computed from sections and expensive to create, such as the spec sheet of the system.
+    A section that was not given has default values. Settings may also contain objects that are
+    expensive to compute from sections, such as the spec sheet of the system.
     """
 
     __slots__ = ("_values",)
@@ -44,7 +44,7 @@ class Settings:
         return cast("T", value)
 
     def including(self, *values: object) -> "Settings":
-        """Return a copy of the settings. `values` replace the sections of the same types."""
+        """Return a copy in which `values` replace the sections of the same types."""
         return Settings(*self._values.values(), *values)
 
     def needing_restart(self, before: "Settings") -> Iterator[tuple[str, Any, Any]]:
@@ -63,6 +63,6 @@ class Settings:
 
 @dataclass(slots=True, eq=False)
 class Configuration:
-    """Contains the current settings."""
+    """Holds the current settings, which a reload replaces."""
 
     current: Settings = field(default_factory=Settings)

@@ -91,8 +91,8 @@ class Measurement(NamedTuple):
 
 class Gpm:
     """Reads GPM metrics of a GPU or a MIG GPU instance. The end of a measurement is the start of
-    the next, so two samples suffice. A third sample ends a `window`. Methods raise Absent if a GPM
-    call fails."""
+    the next, so two samples suffice. A third sample ends a `window`. If GPM fails, methods raise
+    Absent."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -175,9 +175,8 @@ class Gpm:
         return max(values.get(way, 0.0) for way in NVLINK_WAYS) >= 1.0
 
     def window(self) -> tuple[float, ...] | None:
-        """Return the mean graphics, SM, and DRAM activity (0-1) since the latest measurement. A
-        value is NaN if unknown. Return None if the measurement was too recent. Raise Absent if GPM
-        fails."""
+        """Return the mean graphics, SM, and DRAM activity (0-1) since the latest measurement. An
+        unknown value is NaN. Return None if that was too recent. Raise Absent if GPM fails."""
         if self._now() - self._since < WINDOW:
             return None
         self._take(self._third)

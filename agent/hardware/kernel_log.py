@@ -41,8 +41,7 @@ class LogLine(NamedTuple):
 
 
 class KernelLog:
-    """The interface to the kernel log. This base class represents a machine without a log, such as
-    a recording."""
+    """The interface to the kernel log. This class represents a machine without a log."""
 
     def lines(self) -> Sequence[LogLine]:
         """Return the lines added since the last call. Raise Absent if the log cannot be read."""

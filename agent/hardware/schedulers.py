@@ -29,9 +29,8 @@ PATH = b"/v1.PodResourcesLister/List"
 
 
 class SlurmJob(NamedTuple):
-    """A Slurm job, without the names that its owner chooses. `gres` contains pairs of a node list
-    and the job's resources on each of these nodes. It is None if Slurm does not describe the
-    job."""
+    """A Slurm job, without the names that its owner chooses. `gres` contains pairs: a node list,
+    and the job's resources on each of these nodes. It is None if Slurm does not describe it."""
 
     job_id: str
     user: str = ""
@@ -42,9 +41,9 @@ class SlurmJob(NamedTuple):
 
 
 class Schedulers:
-    """The interface to schedulers. All methods raise OSError if there is no response. This base
-    class represents a machine without schedulers, such as a recording. `slow` is true if calls may
-    take seconds."""
+    """The interface to schedulers. All methods raise OSError if there is no response. This class
+    represents a machine without schedulers, such as a recording. If `slow` is true, calls may take
+    seconds."""
 
     slow = False
 

@@ -115,8 +115,7 @@ class Filters:
     _doubtful: bool = False
 
     def passed(self, metric: Metric, labels: Labels, value: float, at: float) -> float:
-        """Return the value to export for the raw value of a series. Raise Absent if it is
-        doubtful."""
+        """Return the value to export for the raw `value`. Raise Absent if it is doubtful."""
         key = (metric.name, *labels)
         one = self._before.get(key)
         if one is None and metric.step is not None:

@@ -46,8 +46,7 @@ class WatchedGpu:
         return self.device.identity.index
 
     def answers_like(self, before: "WatchedGpu") -> bool:
-        """Return whether the reads, index, MIG mode, and driver connection are those of
-        `before`."""
+        """Return whether reads, index, MIG mode, and driver connection are those of `before`."""
         here, there = self.device, before.device
         return (
             here.nvml is there.nvml
@@ -82,8 +81,8 @@ class WatchedGpus:
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # including GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
-    """Reads whose readings have expired because the GPU does not respond, and their last run
-    times."""
+    """Reads whose readings have expired because the GPU does not respond, with the times of
+    these."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
         """Query every GPU, or continue another thread's query. A GPU that supports the same NVML

@@ -1,1 +1,1 @@
-"""Recordings of a machine's raw responses, with masked names, that can be replayed anywhere."""
+"""Records the raw responses of a machine with masked names, and replays recordings."""

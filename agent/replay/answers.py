@@ -1,10 +1,10 @@
 """Encodes responses (values, structures, refusals, and GPU handles) as JSON, decodes them, and
-writes recordings. Several threads may add responses. A response is stored only if it has changed.
+writes recordings. A recording contains a response only if it differs from the previous one.
 
-A refusal is an object with a single key: `error` (an NVML error code), `mismatch`, or `errno`. Any
-other object with a single key is a structure whose kind is the key. A frame contains the responses
-of a tick. It ends after `SILENCE` ms without calls, `SPAN` ms after its start, or when the response
-to a query differs from an earlier response in the frame.
+In JSON, a refusal is an object with a single key: `error` (an NVML error code), `mismatch`, or
+`errno`. Any other object with a single key is a structure, and its key is the structure's type. A
+frame contains the responses in a tick. It ends after `SILENCE` ms without calls, `SPAN` ms after
+its start, or when the response to a query differs from an earlier response in the frame.
 """
 
 import ctypes
@@ -32,9 +32,9 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
-"""Maximum size in bytes of an uncompressed recording: about two hours with eight GPUs. Longer
-recordings are neither written nor read. The replay of a real recording needs four to seven times as
-much memory."""
+"""Maximum size in bytes of an uncompressed recording, which contains about two hours with eight
+GPUs. Larger recordings are not written or read. A replay needs four to seven times as much
+memory."""
 
 WIDEST = 2**64
 WITH_NAMES = ("map", "object", "named")  # older recordings have named tuples
@@ -46,7 +46,7 @@ UNTAPED = {
     "nvmlDeviceGetGpuFabricInfo": "the fabric, with the UUID of its cluster",
     "nvmlEventSetCreate": "events, which no one asks for",
 }
-"""Functions that are not recorded. Recording and replay behave as if the library lacked them."""
+"""NVML functions that are not recorded. Recorders and replays seem to lack these functions."""
 
 
 class TapeError(BadInput):
@@ -55,15 +55,15 @@ class TapeError(BadInput):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TapedDevice:
-    """A GPU handle. `real` is the library's own handle, or None during replay."""
+    """A GPU handle in a recording. `real` is NVML's handle, or None during replay."""
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
 
 
 def identity(pointer: Any) -> int:
-    """Return a key for an opaque NVML pointer: its address, or the ID of the Python object if there
-    is no address."""
+    """Return a number that identifies an opaque NVML pointer: its address, or the ID of the Python
+    object if it has no address."""
     try:
         return ctypes.addressof(pointer.contents)
     except (AttributeError, TypeError, ValueError):
@@ -71,30 +71,30 @@ def identity(pointer: Any) -> int:
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
-    """Return the key of a call, `name(arguments)`. A GPU handle is written as its index. Arguments
-    other than handles, numbers, and strings are omitted, as well as psutil's `nowrap`, which was
-    applied during recording."""
+    """Return the key of a call, `name(arguments)`. The key contains the index of a GPU handle. It
+    omits arguments other than handles, numbers, and strings. It also omits psutil's `nowrap`, which
+    was applied during recording."""
     values = [*args, *(value for key, value in (keywords or {}).items() if key != "nowrap")]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
 
 
 def field_key(index: int, field: int | tuple[int, int]) -> str:
-    """Return the key of a field ID: `GPU,field,scope`."""
+    """Return the key `GPU,field,scope` of an NVML field ID."""
     number, scope = field if isinstance(field, tuple) else (field, 0)
     return f"{index},{int(number)},{int(scope)}"
 
 
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
-    """Return the key `GPU,metric` of each metric in a request. Requests for 100 ms windows contain
-    fewer metrics than the GPU's first request (in `asked`). Their keys end in `,again`."""
+    """Return the key `GPU,metric` of each metric in a GPM request. If the request has fewer metrics
+    than the GPU's first (see `asked`), it is for a 100 ms window, and keys end in `,again`."""
     again = "" if asked.setdefault(index, len(metrics)) == len(metrics) else ",again"
     return [f"{index},{metric.metricId}{again}" for metric in metrics]
 
 
 def union_member(value_type: int) -> str:
-    """Return the name of the union member for an NVML value type. All integers use the 64-bit
-    member, because some drivers report an incorrect type."""
+    """Return the name of the `nvmlValue_t` member for a value type. For all integers, return the
+    64-bit member, because some drivers report an incorrect type."""
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 
 
@@ -172,7 +172,7 @@ def refuse(answer: Json, what: str) -> NoReturn:
 
 @dataclasses.dataclass(slots=True)
 class AnswerSeries:
-    """All responses to a query, each with the time (ms) from which it applies."""
+    """All recorded responses to a query, each with the time (ms) from which it applies."""
 
     times: list[int] = dataclasses.field(default_factory=list)
     answers: list[Json] = dataclasses.field(default_factory=list)
@@ -183,7 +183,7 @@ class AnswerSeries:
 
 @dataclasses.dataclass(slots=True)
 class TapedBuffer:
-    """A sample buffer. Each sample has a time of recording (ms), a timestamp (us), and a value."""
+    """The recorded samples of a driver buffer, with recording times (ms) and timestamps (us)."""
 
     kind: int = 0
     taped: list[int] = dataclasses.field(default_factory=list)
@@ -192,7 +192,7 @@ class TapedBuffer:
     _delay: int | None = None  # us between a sample's timestamp and its availability
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add a batch that was recorded at time `at`. Raise ValueError if the samples are not in
+        """Add samples that were recorded at time `at`. Raise ValueError if they are not in
         chronological order."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
@@ -203,8 +203,8 @@ class TapedBuffer:
         self.values += values
 
     def newer(self, last_seen: int, now: int) -> list[tuple[int, int | float]]:
-        """Return the samples after `last_seen` that the driver had at time `now`. The recording may
-        contain them at a later time, because the read interval may differ during replay."""
+        """Return the samples after `last_seen` that the driver probably had at time `now`. They may
+        have been recorded later, because read intervals may differ during replay."""
         if self._delay is None:
             self._delay = min(map(sub, (at * 1000 for at in self.taped), self.stamps), default=0)
         had = bisect_right(self.stamps, now * 1000 - self._delay)
@@ -224,7 +224,7 @@ def line(content: Json) -> bytes:
 
 
 def packed(content: Json) -> bytes:
-    """Compress a line as a separate gzip member. A gzip file may contain several members."""
+    """Return a JSON value as a line in a separate gzip member. Gzip files may have several."""
     press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     return press.compress(line(content)) + press.flush()
 
@@ -247,7 +247,7 @@ class TapeWriter:
         self.full = False
 
     def begin(self) -> None:
-        """Set time 0 of the recording to now, unless it is already set."""
+        """Set time 0 of the recording to the current time, unless it is already set."""
         with self._lock:
             self._now()
 
@@ -275,7 +275,7 @@ class TapeWriter:
             self._put(SAMPLES, key, [value_type, [*steps], [row[1] for row in fresh]])
 
     def content(self) -> bytes:
-        """Return the recording so far. Recording may continue after this."""
+        """Return the contents of the recording file so far. Recording may continue after this."""
         with self._lock:
             seconds = self._now() / 1000
             self._flush()

@@ -1,5 +1,5 @@
 """Masks replace serial numbers, UUIDs, host names, and names of users, jobs, and uncommon programs
-in recordings. In a recording, a name always has the same mask."""
+in recordings. The same name has the same mask throughout a recording."""
 
 import re
 import threading
@@ -58,7 +58,7 @@ class Masks:
                 self._learn(part, self._mask("host", part))
 
     def text(self, text: str) -> str:
-        """Mask UUIDs, serial numbers, and host names in a text."""
+        """Mask UUIDs, serial numbers, and host names in a string."""
         masked = UUID.sub(self._uuid, text)
         pattern = self._pattern
         return pattern.sub(lambda found: self._secrets[found[0]], masked) if pattern else masked

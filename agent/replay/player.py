@@ -1,6 +1,5 @@
-"""Replays a recording: returns the response that it contains for the time since the replay started.
-Recordings have a limited size. A response that no machine could return becomes an NVML or file
-error."""
+"""Replays a recording. Each call returns the response that was recorded at the same time after the
+start. A response that no machine could return becomes an NVML error or an OSError."""
 
 import ctypes
 import gzip
@@ -49,8 +48,8 @@ from agent.replay.answers import (
 AHEAD = 250
 """Milliseconds by which a real-time replay is ahead of the recording.
 
-Relative to the first query, ticks start at the same times in recording and replay, except for
-jitter. Without this lead, a tick might use the previous frame instead of its own frame.
+In recording and replay, ticks start at the same times after the first query, except for jitter.
+Without this lead, a tick might use the previous frame instead of its own.
 """
 
 NO_ANSWER = ArithmeticError, RecursionError, TypeError, ValueError
@@ -63,7 +62,8 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Frame(Struct):
-    """Responses by query. An entry in `samples` contains a type, time differences, and values."""
+    """Responses in a tick by query. Entries in `samples` have a type, time differences, and
+    values."""
 
     at: Time
     calls: dict[str, Any] = {}
@@ -73,14 +73,14 @@ class _Frame(Struct):
 
 
 class _Title(Struct):
-    """The first line of a recording."""
+    """The first line of a recording, with the version of the format."""
 
     tape: Literal["dgx-telemetry"]
     version: int
 
 
 class _Footer(Struct):
-    """The last line of a recording."""
+    """The last line of a recording, with its duration."""
 
     seconds: Time
 
@@ -96,7 +96,7 @@ def begins(path: Path) -> bool:
 
 
 class Tape:
-    """A recording of `seconds` seconds: the responses by section and query, and the sample buffers
+    """A recording that lasts `seconds`: its responses by section and query, and its sample buffers
     by query. The constructor raises TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
@@ -148,8 +148,8 @@ class Tape:
 
 
 class TapedNvml:
-    """Replays the functions of an NVML library. Constants come from pynvml. Functions whose
-    responses have a special format in the recording have methods of their own."""
+    """Replays recorded NVML functions, under their pynvml names. Constants come from pynvml.
+    Functions whose responses have a special format in the recording have their own methods."""
 
     def __init__(self, player: "TapePlayer") -> None:
         self._player = player
@@ -180,12 +180,12 @@ class TapedNvml:
         pass
 
     def _answer(self, key: str) -> Any:
-        """Return the current response, or raise `Function Not Found` if it was not recorded."""
+        """Return the current response to a query. Raise `Function Not Found` if there is none."""
         never = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return self._player.answer(key, key, never)
 
     def _entries(self, section: str, keys: Sequence[str]) -> list[list[Any]]:
-        """Return the responses to several queries. If all were refused, raise the first refusal."""
+        """Return the current responses to several queries. If all are refusals, raise the first."""
         now = self._player.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
@@ -262,13 +262,13 @@ class TapedNvml:
 
 
 class TapedFiles(FileTree):
-    """Replays files. A path that is not in the recording does not exist."""
+    """Replays recorded files. A path that is not in the recording does not exist."""
 
     def __init__(self, player: "TapePlayer") -> None:
         self._player = player
 
     def answer(self, key: str, what: str, kind: type = object) -> Any:
-        """Return the recorded response. Raise OSError if it is missing or invalid."""
+        """Return the current response to a query. Raise OSError if it is missing or invalid."""
         never = FileNotFoundError(ENOENT, "was never taped", what)
         with suppress(*NO_ANSWER):
             found = self._player.answer(key, what, never)
@@ -287,7 +287,7 @@ class TapedFiles(FileTree):
 
 
 class TapedPsutil:
-    """Replays psutil counters. The option `nowrap` was applied during recording."""
+    """Replays recorded psutil counters. The option `nowrap` was applied during recording."""
 
     def __init__(self, files: TapedFiles) -> None:
         self._files = files
@@ -323,8 +323,8 @@ class TapePlayer:
         return at + self._ahead
 
     def answer(self, key: str, what: str, never: Exception) -> Any:
-        """Return the current response to a call. If the call was refused, raise the recorded
-        refusal. If it was not recorded, raise `never`."""
+        """Return the current response to the call `key`. If the response is a refusal, raise it. If
+        the call was not recorded, raise `never`."""
         now, answers = self.now(), self.tape.series[CALLS].get(key)
         if answers is None:
             raise never

@@ -1,4 +1,4 @@
-"""Records every response of the hardware, and passes it on to the sources."""
+"""Records every response of the hardware, and returns it to the sources."""
 
 import math
 from collections.abc import Callable
@@ -71,14 +71,14 @@ class RecordingNvml:
         write: Write = lambda _: None,  # opaque responses are recorded as None
         **keywords: Any,
     ) -> Any:
-        """Call the library. Record its response, which `write` encodes, or its refusal."""
+        """Return NVML's response to a call. Record it as encoded by `write`, or the refusal."""
         key = key_of(name, args, keywords)
         answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
         return answer
 
     def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Call the library. Record a refusal under all `keys`; the caller records responses."""
+        """Return NVML's response, which the caller records. Record a refusal under all `keys`."""
         self._writer.begin()
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:
@@ -150,7 +150,7 @@ Answer = TypeVar("Answer")
 
 
 class RecordingFiles(FileTree):
-    """Reads files and records their masked contents. Identifying files are not recorded."""
+    """Reads files and records their masked contents, but not of files that identify a machine."""
 
     def __init__(self, files: FileTree, writer: TapeWriter, masks: Masks) -> None:
         self._files = files
@@ -161,7 +161,7 @@ class RecordingFiles(FileTree):
                 masks.host_name(files.read(path))
 
     def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
-        """Query the host. Record its response, which `write` encodes, or the errno."""
+        """Return the host's response from `ask`. Record it as encoded by `write`, or the errno."""
         self._writer.begin()
         try:
             answer = ask()
@@ -209,7 +209,7 @@ class RecordingPsutil:
 
 
 class TapeRecorder:
-    """Records a machine. Use its `nvml` and `host` instead of the originals."""
+    """Records the responses of an NVML library and a host. Its `nvml` and `host` wrap them."""
 
     def __init__(self, nvml: Any, host: Host, clock: Clock) -> None:
         masks = Masks()
@@ -227,5 +227,5 @@ class TapeRecorder:
         return self._writer.full
 
     def write(self, path: str | Path) -> None:
-        """Write the recording so far. If this fails, raise BadInput and keep the old file."""
+        """Write the recording so far to `path`, or raise BadInput and keep the old file."""
         atomic_write(Path(path), self._writer.content())

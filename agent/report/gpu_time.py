@@ -1,5 +1,5 @@
-"""Rows of a report: GPU-seconds of each cluster, node, job, or user, in descending order of lost
-time. This module performs no I/O."""
+"""Computes reports of GPU time and formats their parts. A row contains the GPU-seconds of a
+cluster, node, job, or user. This module performs no I/O."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ class Price(NamedTuple):
 
 class GpuTime(NamedTuple):
     """A row of a report: GPU-seconds by state and cause. `joules` is the energy, and `tensor` is
-    the equivalent seconds at peak tensor throughput. Both are None if unknown. For a job, `about`
+    the tensor work in seconds at peak throughput. Both are None if unknown. For a job, `about`
     contains its labels, `receipt` is its receipt as text, and `rate` is in steps per second. If
     `unassigned` is true, hours without a process count as hours without a job."""
 
@@ -52,7 +52,7 @@ class GpuTime(NamedTuple):
         return self._replace(costs={pair: s / HOUR * price for pair, s in self.seconds.items()})
 
     def cost(self, states: Iterable[State] = State) -> float | None:
-        """Return the cost of the priced hours in these states, or None if no hour has a price."""
+        """Return the cost of the hours in these states, or None if none of them has a price."""
         return float(time_in(self.costs, *states)) if self.costs else None
 
     @property
@@ -67,7 +67,7 @@ class GpuTime(NamedTuple):
 
     @property
     def lost(self) -> float:
-        """GPU-seconds in which jobs made no progress."""
+        """GPU-seconds in the states whose time counts as lost."""
         return time_in(self.seconds, *LOST_STATES)
 
     def of(self, state: State) -> float:
@@ -97,14 +97,14 @@ class Report(NamedTuple):
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
-        """Return GPU-hours as text, rounded to 0.01, or to 1 in a report of 1,000 hours or more."""
+        """Return `seconds` as hours, rounded to 0.01, or to 1 if the report has at least 1,000."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR
         return f"< {least:g}" if 0 < value < least else f"{value:,.{places}f}"
 
     def priced(self, rows: Sequence[GpuTime], pairs: Set[Pair], unit: str = " GPU-hours") -> str:
-        """Return the GPU-hours of rows in these states and causes, with any known cost, as text."""
+        """Return the GPU-hours (and cost) of `rows` in these states and causes as a string."""
         seconds = sum(row.seconds.get(pair, 0.0) for row in rows for pair in pairs)
         costs = [row.costs.get(pair, 0.0) for row in rows if row.costs for pair in pairs]
         cost = f" ({money(rows, sum(costs), self.price)})" if costs else ""
@@ -112,8 +112,8 @@ class Report(NamedTuple):
 
 
 def money(rows: Sequence[GpuTime], cost: float | None, price: Price) -> str:
-    """Return the cost of rows as text. Mark it as a lower bound if some hours have no price. Return
-    a dash if the cost is unknown."""
+    """Return `cost` as a string with the currency. Mark it as a lower bound if hours in `rows` have
+    no price. Return a dash if the cost is unknown."""
     least = ">= " if any(row.unpriced for row in rows) else ""
     return "-" if cost is None else f"{least}{cost:,.2f} {price.currency}".rstrip()
 
@@ -132,7 +132,7 @@ def cost_line(rows: Sequence[GpuTime], price: Price) -> str:
 
 
 def _work(report: Report) -> str:
-    """Return a sentence with the GPU-hours that were allotted, busy, not lost, or without a job."""
+    """Return a sentence with the GPU-hours of jobs, those at work, and those without a job."""
     rows, every = report.rows, together(report.rows)
     all_of = sum(row.total for row in rows)
     text = f"{report.hours(every.given)} of {report.hours(all_of)} GPU-hours were given to jobs"
@@ -152,8 +152,8 @@ def _work(report: Report) -> str:
 
 
 def summary(report: Report) -> Iterator[str]:
-    """Yield the sentences of a summary: GPU-hours allotted and at work, lost GPU-hours, the first
-    step, GPU-hours held without work, and the row with the largest share of lost time."""
+    """Yield the sentences of a summary: GPU-hours of jobs and at work, lost GPU-hours, advice,
+    GPU-hours held without work, and the row with the largest share of lost time."""
     rows, all_of = report.rows, sum(row.total for row in report.rows)
     yield _work(report)
     pairs: Counter[Pair] = Counter()
@@ -217,7 +217,7 @@ def ordered(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
 
 
 def document(report: Report) -> Document:
-    """Return the report as a JSON document, with null for unknown values."""
+    """Return the report as a dict for JSON, with None for unknown values."""
     return {
         "by": report.by,
         "begin": report.begin,
@@ -234,7 +234,7 @@ def document(report: Report) -> Document:
 
 
 def row_document(row: GpuTime) -> Document:
-    """Return a row as a JSON object, with null for unknown values."""
+    """Return a row as a dict for JSON, with None for unknown values."""
     worst = row.worst
     return {
         "name": row.name,
@@ -271,8 +271,8 @@ COLUMNS = (
 
 
 def as_csv(report: Report) -> str:
-    """Return the rows as CSV, with empty cells for unknown values. Put an apostrophe before a value
-    that a spreadsheet would interpret as a formula."""
+    """Return the rows of a report as CSV, with empty cells for unknown values. Put an apostrophe
+    before values that a spreadsheet would interpret as a formula."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""Queries the data for reports: from Prometheus or VictoriaMetrics, or from the hourly sums and
+"""Queries the data for reports from Prometheus or VictoriaMetrics, or the hourly sums and the job
 receipts of an agent."""
 
 import base64
@@ -35,14 +35,14 @@ LABELS = {
     "account": ("account",),
     "namespace": ("namespace",),
 }
-"""Labels for each grouping of a report. The first label is the name of the row. Nodes and jobs also
-have a cluster, because names may be the same in different clusters."""
+"""Labels of the rows for each grouping of a report. The value of the first label is the name of the
+row. Names of nodes and jobs are unique only within a cluster."""
 
 IN_NAMESPACE = "([^/]+)/.+"
 """Pattern for the job ID of a Kubernetes pod, which has the form NAMESPACE/POD."""
 
 HARDWARE = ("cluster", "node")
-"""Groupings by hardware. Their rows include hours without a job."""
+"""Groupings whose rows include hours without a job."""
 
 MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
 
@@ -135,8 +135,8 @@ def _sums(
     lacking: Two = ("", ""),
     prices: str = "",
 ) -> Sums:
-    """Return the sums of the recording rules in `of` by name and further labels. Omit nodes and
-    times for which the rules in `lacking` have values. `prices` is appended to the query. For
+    """Return the sums of the recording rules in `of` by row and the labels in `further`. Omit nodes
+    and times for which the rules in `lacking` have values. `prices` is appended to the query. For
     clusters and nodes, use only the first rule, because it includes shared GPUs."""
     grouping, found = (*LABELS[by], *further), Sums()
     for record, other in [*zip(of, lacking, strict=True)][: 1 if by in HARDWARE else 2]:
@@ -154,13 +154,13 @@ def _sums(
 
 
 def prices_of(since: str) -> str:
-    """Return PromQL for the last price of each node in the period."""
+    """Return PromQL for the last price of each node in the period `since`."""
     return f"max by (cluster, {NODE}) (last_over_time({PRICE.name}[{since}]))"
 
 
 def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
-    """Return, for each node with data in the period, the GPU-seconds with data, and all GPU-seconds
-    of its GPUs. If the number of GPUs is unknown, use the rounded maximum in any five minutes."""
+    """Return the GPU-seconds with data and all GPU-seconds of each node in the period `since`. If
+    the number of GPUs is unknown, use the largest number with data in any five minutes."""
     every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
     fullest = f"max_over_time({by} ({seconds})[{since}:{every}])"
     gpus = f"max by (cluster, instance) (max_over_time({GPUS_EXPECTED.name}[{since}]))"
@@ -189,8 +189,8 @@ def lost_before(url: str, since: str, by: str) -> float | None:
 
 
 def price_of(prometheus: str, since: str) -> Price:
-    """Return the prices per GPU-hour from Prometheus, or no price if the currencies of nodes
-    differ. Raise NoAnswer if Prometheus does not respond."""
+    """Return the prices per GPU-hour from Prometheus, or no price if the nodes have different
+    currencies. Raise NoAnswer if Prometheus does not respond."""
     found = _query(prometheus, prices_of(since))
     named = _query(prometheus, f"group by (currency) (last_over_time({CURRENCY.name}[{since}]))")
     currencies = {labels.get("currency", "") for labels, _ in named}
@@ -214,7 +214,7 @@ def now_and_price(agent: str) -> tuple[float, Price]:
 
 def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | None:
     """Return a report from an agent's hourly sums of up to 7 days, or None if there are no rows. If
-    the agent must not disclose job names, there are only rows by node. Raise NoAnswer if the agent
+    the agent must not disclose job names, it returns only rows by node. Raise NoAnswer if the agent
     does not respond."""
     begin = (now - seconds_of(since)) // HOUR * HOUR
     answer = fetched(f"{url.rstrip('/')}/api/v1/hours")
@@ -301,7 +301,7 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
 
 
 def pair_of(state: str, cause: str) -> Pair | None:
-    """Return the state and cause with these names, or None if this version does not know them."""
+    """Return the state and the cause with these names, or None if this version lacks one."""
     try:
         return State(state), Cause(cause)
     except ValueError:
@@ -337,14 +337,14 @@ def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 def place(address: str) -> str:
-    """Return the scheme, host, and port of an address."""
+    """Return the scheme, host, and port of a URL as a string."""
     parts = urllib.parse.urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
-    """Fetch JSON from an address within `timeout` seconds, and decode it. Raise BadInput if the
-    address is invalid, and NoAnswer if the request fails."""
+    """Return the decoded JSON at a URL, fetched within `timeout` seconds. Raise BadInput if the URL
+    is invalid, and NoAnswer if the request fails."""
     until, content = time.monotonic() + timeout, bytearray()
     with opened(address, timeout) as answer:
         try:
@@ -361,9 +361,9 @@ def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
 
 
 def opened(address: str, timeout: float) -> http.client.HTTPResponse:
-    """Request an address, which may contain USER:PASSWORD@, with a `timeout` in seconds. The caller
-    must close the response. Raise BadInput if the address is invalid, and NoAnswer if the request
-    fails."""
+    """Return the HTTP response for a URL, which may contain USER:PASSWORD@. `timeout` is in
+    seconds. The caller must close the response. Raise BadInput if the URL is invalid, and NoAnswer
+    if the request fails."""
     try:
         parts = urllib.parse.urlsplit(address)
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

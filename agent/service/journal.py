@@ -1,5 +1,5 @@
-"""Output for systemd: log lines on standard error, one for each state change, and notifications for
-the service manager (sd_notify)."""
+"""Output for systemd: the agent's log on standard error, and notifications to the service manager
+(sd_notify)."""
 
 import json
 import logging
@@ -26,12 +26,12 @@ class LogConfig(Section, frozen=True):
 
 
 PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""The syslog priority of each log level."""
+"""The syslog priority of each Python log level."""
 
 
 class AgentFormatter(logging.Formatter):
     """Formats a log record as `level=info logger=agent event=... key=value`, or as a JSON object.
-    For the journal, a line starts with the syslog priority (`<3>level=error ...`). Otherwise, it
+    In the journal, each line starts with the syslog priority (`<3>level=error ...`). Elsewhere, it
     includes the time."""
 
     def __init__(self, form: str, *, journal: bool) -> None:
@@ -69,7 +69,7 @@ def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> b
 
 
 def start_logging(config: LogConfig) -> None:
-    """Write the log to standard error. Call again to change the level or the format."""
+    """Write the log to standard error. Call this function again to change the level or format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(AgentFormatter(config.format, journal=is_journal(sys.stderr)))
     logging.basicConfig(level=config.level.upper(), handlers=[handler], force=True)
@@ -123,8 +123,8 @@ class NotifySocket:
 
     @contextmanager
     def while_reloading(self) -> Iterator[None]:
-        """Notify systemd of the start and end of a reload. The first message includes a timestamp,
-        which systemd compares with the time of its request."""
+        """Notify systemd before and after a reload. The first message includes a timestamp, which
+        systemd compares with the time of its request."""
         self.send(f"RELOADING=1\nMONOTONIC_USEC={clock_gettime_ns(CLOCK_MONOTONIC) // 1000}")
         yield
         self.send(READY)

@@ -1,5 +1,5 @@
-"""Copies the packages of this program and all its requirements to another environment. Usage:
-`python -m agent.service.program FOLDER`."""
+"""Copies this program and all packages that it requires to another environment. Usage: `python -m
+agent.service.program FOLDER`."""
 
 import re
 import shutil
@@ -13,7 +13,7 @@ DISTRIBUTION = "dgx-telemetry"
 PACKAGES = ("agent", "alerts", "dashboards", "exporters")
 SOURCE = Path(agent.__file__).parents[1]
 SHIPPED = Path(__file__).parent / "deploy"
-"""Directory of FILES in a wheel. In a source tree, they are in the directory `deploy`."""
+"""Directory of FILES in an installed wheel. In a source tree, it is the directory `deploy`."""
 
 DEVICES, SMART, SERVICE = (f"dgx-telemetry{part}.service" for part in ("-devices", "-smart", ""))
 UNITS = (DEVICES, SMART, SERVICE)
@@ -25,7 +25,7 @@ FILES = (*UNITS, KERNEL_LOG, "config.toml", "keep-state", MAKE_ENVIRONMENT)
 
 
 def shipped(name: str) -> Path:
-    """Return the path of a file in FILES."""
+    """Return the path of the file `name`, one of FILES."""
     return SHIPPED / name if SHIPPED.exists() else SOURCE / "deploy" / name
 
 

@@ -130,8 +130,7 @@ class SimulatedJobs:
         leads: bool = False,
     ) -> SimulatedProcess:
         """Start a process. `threads` contains thread names. A thread with an empty name has the
-        name of the process. If `leads` is true, the process starts a new session, as torchelastic's
-        do."""
+        process name. If `leads` is true, the process starts a new session, as torchelastic's do."""
         pid = self._next
         team = tuple(SimulatedThread(pid + n, own or name) for n, own in enumerate(threads))
         self._next += len(team)

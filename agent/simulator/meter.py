@@ -79,8 +79,7 @@ class StepRates:
 
 
 _off = lru_cache(256)(noise)
-"""Deviation of a step's duration (-1 to 1), cached because all GPUs of a job have the same
-steps."""
+"""Deviation of a step's duration (-1 to 1), cached because GPUs of a job have the same steps."""
 
 
 class _Span(NamedTuple):

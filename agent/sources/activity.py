@@ -1,5 +1,4 @@
-"""GPU activity: measured with GPM, or from the driver's 200 ms utilization samples on GPUs without
-GPM."""
+"""GPU activity, measured with GPM, or on GPUs without GPM by the driver's utilization samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

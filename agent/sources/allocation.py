@@ -115,8 +115,7 @@ class AllocationRead:
         return Given(tuple(jobs), hidden)
 
     def _slurm_jobs(self, host: str) -> list[SlurmJob]:
-        """Return the Slurm jobs on this host. Slurm may know the host by its short or its full
-        name."""
+        """Return the Slurm jobs on this host. Slurm may use its short or its full name."""
         short = host.partition(".")[0]
         try:
             return self.host.schedulers.slurm(short)

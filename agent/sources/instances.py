@@ -1,5 +1,4 @@
-"""Metrics of each MIG instance. In MIG mode, most NVML calls are not supported for the whole
-GPU."""
+"""Metrics of MIG instances. In MIG mode, most NVML calls are not supported for the whole GPU."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -41,8 +41,7 @@ NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # stand for an unknown speed 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
     """Return the NICs among the interfaces. A NIC has a `device` entry in sysfs. Virtual
     interfaces, such as bridges, send through NICs and are omitted. In a container, no interface may
-    have a device, so return all interfaces. If `ignore` is configured, return all that do not match
-    it."""
+    have a device, so return all. If `ignore` is configured, return all that do not match it."""
     ignore = options.settings[NetworkConfig].ignore
     named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:

@@ -24,14 +24,14 @@ _PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
     for generation, transfers in {3: 8e9, 4: 16e9, 5: 32e9}.items()
 }
 _PCIE[6] = 64e9 * 236 / 256
-"""Bits per second per lane after line coding, which is 8b/10b, or 128b/130b from generation 3 on.
-Generation 6 uses 256-byte units, of which 20 bytes are link layer and error correction data."""
+"""Bits per second per lane after line coding (8b/10b, or 128b/130b from generation 3 on). In
+generation 6, 20 of 256 bytes are data of the link layer and for error correction."""
 
 PCIE_SOURCE = "PCI Express Base Specification: transfers per second, times lanes, times line coding"
 
 
 def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
-    """Return the bytes per second in each direction, or None if the generation is unknown."""
+    """Return the PCIe bytes per second per direction, or None if the generation is unknown."""
     per_lane = _PCIE.get(generation)
     return per_lane * lanes / 8 if per_lane is not None else None
 
@@ -39,7 +39,7 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
 UNITS: Mapping[str, float] = MappingProxyType(
     {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 )
-"""Factor from each unit to bytes, bytes per second, or watts. All other units are base units."""
+"""Factor from each unit to the base unit: bytes, bytes per second, or watts."""
 
 BOTH_WAYS = ("transmit", "receive")
 READ_WRITE = ("read", "write")
@@ -55,7 +55,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
 
 
 class SpecValue(Struct, frozen=True):
-    """A value and its unit, as printed in the source."""
+    """A specification: its value and unit, as printed in the source."""
 
     value: float
     unit: str
@@ -69,7 +69,7 @@ class SpecValue(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """Names that a driver or firmware reports for a device, and the source of these names."""
+    """Names that a driver or firmware reports for a device, and where these names come from."""
 
     names: tuple[str, ...]
     source: str
@@ -83,8 +83,8 @@ class SpecBandwidth(NamedTuple):
 
 
 class GpuSpec(Struct, frozen=True, kw_only=True):
-    """The `[gpu]` table. `models` contains the NVML names, `values` the specifications by key, and
-    `bandwidths` the bandwidths by path and direction (for NVLink, of one link)."""
+    """The `[gpu]` table of a spec sheet. `models` contains the names in NVML, and `values` the
+    specifications by key. `bandwidths` is by path and direction (for NVLink, of one link)."""
 
     name: str
     title: str
@@ -96,8 +96,8 @@ class GpuSpec(Struct, frozen=True, kw_only=True):
 
 
 class LinkGraph(Struct, frozen=True):
-    """The `[system.nvlink_graph]` table: the NVLinks between GPUs. `pairs` contains (GPU, GPU,
-    number of links), and is empty if switches connect all GPUs.
+    """The `[system.nvlink_graph]` table: the NVLinks between GPUs. `pairs` contains tuples (GPU,
+    GPU, number of links). It is empty if switches connect all GPUs.
 
     Machines number their GPUs differently, so graphs are compared regardless of the numbering.
     """
@@ -109,8 +109,8 @@ class LinkGraph(Struct, frozen=True):
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):
-    """The `[system]` table. `gpu` is the name of the spec sheet of its GPUs. `products` contains
-    patterns for its DMI product name. `values` and `bandwidths` are as in GpuSpec."""
+    """The `[system]` table of a spec sheet. `gpu` is the name of its GPUs' spec sheet. `products`
+    contains patterns for its DMI product name. `values` and `bandwidths` are as in GpuSpec."""
 
     name: str
     title: str
@@ -169,8 +169,8 @@ def load() -> Specs:
 
 
 def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
-    """Split a table into values, bandwidths, and other keys. A value without a source has the
-    table's source. The PCIe bandwidths of a GPU are computed from its generation and lanes."""
+    """Return a table with its values and bandwidths in separate keys. A value without a source has
+    the table's source. The PCIe bandwidth of a GPU is computed from its generation and lanes."""
     source = {"source": table.get("source", "")}
     parts = {k: source | part if isinstance(part, dict) else part for k, part in table.items()}
     figures = {k: v for k, v in parts.items() if isinstance(v, dict) and "value" in v}
@@ -195,8 +195,8 @@ def recognise(
     """Return the system with the given GPU models (NVML names) and DMI product name, or None.
     `racked` is true if a GPU reports a rack chassis.
 
-    `configured` names a spec sheet, which is then the result. Raise ConfigError if there is none.
-    Some GPUs may be missing, but the others must match. A DGX must have an NVIDIA product name.
+    If `configured` is not empty, return the system with this name, or raise ConfigError. Otherwise,
+    some GPUs may be missing, but the others must match. A DGX must have an NVIDIA product name.
     """
     specs = load()
     if configured and configured not in specs.systems:
@@ -236,7 +236,7 @@ class SpecConfig(Section, frozen=True):
 
 
 class SaturationConfig(Section, frozen=True):
-    """Thresholds for saturated paths, as shares of their limits."""
+    """Share of a path's limit at and above which the path counts as saturated."""
 
     table = "saturation"
     # V100 peers reached 47.9 of 50 GB/s, and P100 peers 73.06 of 80 GB/s ([P] Dell measurements),
@@ -258,13 +258,13 @@ class MachineSpecs:
 
     @classmethod
     def of(cls, settings: Settings, product: str) -> "MachineSpecs":
-        """Return the specs of a machine with the given product name. Raise ConfigError if there is
+        """Return an object for a machine with the given product name. Raise ConfigError if there is
         no spec sheet for the configured system."""
         configured = settings[SpecConfig].system
         recognise((), product, configured)
         return cls(product, configured)
 
     def system_of(self, gpus: Sequence[GpuIdentity]) -> SystemSpec | None:
-        """Return the spec sheet of this machine, which has the given GPUs, or None."""
+        """Return the spec sheet of this machine with the given GPUs, or None if there is none."""
         racked = any(gpu.racked for gpu in gpus)
         return recognise(tuple(gpu.model for gpu in gpus), self.product, self.system, racked=racked)

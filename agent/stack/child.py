@@ -13,10 +13,10 @@ from agent.report.questions import NoAnswer, opened
 from agent.stack.programs import LEASH, StackProgram
 
 READY_SECONDS, STOP_SECONDS = 60.0, 10.0
-"""Maximum number of seconds until a program is ready, and until a terminated program exits."""
+"""Seconds to wait until a program is ready, and until a terminated program exits."""
 
 ANSWER_SECONDS, GLANCE = 5.0, 0.1
-"""Timeout of a readiness check, and time between two checks, in seconds."""
+"""Timeout of a readiness check, and interval of the checks, in seconds."""
 
 OnceReady = Callable[[Sequence[StackProgram]], Awaitable[None]]
 
@@ -69,8 +69,8 @@ def _log(logs: Path, program: StackProgram) -> Path:
 
 
 async def _started(program: StackProgram, log: Path) -> Process:
-    """Start a program in a separate session, so that only this process receives Ctrl-C from the
-    terminal. This process then stops its children."""
+    """Start a program in a separate session. On Ctrl-C, the terminal then signals only this
+    process, which stops its children."""
     with log.open("ab") as output:
         try:
             return await asyncio.create_subprocess_exec(

@@ -1,6 +1,6 @@
 """The data directory of the stack, and the configuration files of its Prometheus and Grafana.
 
-Strings are written as JSON, which is also valid YAML.
+Strings in these files are written as JSON, which is also valid YAML.
 """
 
 import fcntl
@@ -16,14 +16,14 @@ from agent.errors import BadInput
 from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
-"""Interval in seconds of scrapes and rule evaluations: short, so that changes are soon visible."""
+"""Interval in seconds of scrapes and rule evaluations. It is short, so that changes show soon."""
 
 FLEET_SCRAPE_SECONDS = 15.0
-"""Interval in seconds for a simulated fleet. It is typical of production setups."""
+"""Interval of scrapes and rules in seconds for a simulated fleet, typical of production."""
 
 LEAST_SCRAPE_SECONDS = 1.0
-"""Minimum interval in seconds at any simulation speed. The interval is also the scrape timeout.
-With timeouts of 0.1 s, agents on busy machines were reported as down."""
+"""Minimum interval in seconds at any simulation speed. The interval is also the timeout of a
+scrape. With a timeout of 0.1 s, agents on busy machines were reported as down."""
 
 
 def duration(seconds: float) -> str:
@@ -31,7 +31,7 @@ def duration(seconds: float) -> str:
 
 
 def filled(name: str, **values: str) -> str:
-    """Return a configuration file of the stack: a template filled in with `values`."""
+    """Return the contents of a configuration file: the template `name` filled in with `values`."""
     text = Path(__file__).with_name(f"{name}.yaml").read_text(encoding="utf-8")
     return Template(text).substitute(values)
 

@@ -1,4 +1,4 @@
-"""Finds the programs of the stack, and builds commands with which they listen only on loopback."""
+"""Finds the programs of the stack, and builds their commands. They listen only on loopback."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class FreePorts:
-    """The port of each program of the stack."""
+    """The port on which each program of the stack listens."""
 
     agent: int = 9935
     prometheus: int = 9090
@@ -56,7 +56,7 @@ BOARDS = SOURCE_FOLDER / "deploy/grafana/dashboards"
 
 @dataclass(frozen=True, slots=True)
 class StackProgram:
-    """A program of the stack: its command, port, and readiness endpoint."""
+    """A program of the stack: its command, its port, and its readiness endpoint."""
 
     name: str
     arguments: Sequence[str]
@@ -71,11 +71,11 @@ class StackProgram:
 
 
 LEASH = ("setpriv", "--pdeathsig", "KILL", "--")
-"""Prefix of commands. It makes the kernel kill a child process when its parent exits."""
+"""Command prefix that makes the kernel kill a child process when its parent exits."""
 
 
 class StackServer(Struct, frozen=True):
-    """A server of the stack: a table in programs.toml."""
+    """A server of the stack, as described in programs.toml."""
 
     binaries: tuple[str, ...]
     arguments: tuple[str, ...]

@@ -19,8 +19,8 @@ def event(name: str, data: bytes) -> Event:
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """An open page, with the last second of history and the last tick sent to it. Events are
-    created only when a page can receive them, so no queue builds up for a slow page."""
+    """An open page, and which second of the history and which tick it received last. Events are
+    created only when the page can receive them, so a slow page has no growing queue."""
 
     second: int | None = None  # last second of history that was sent
     tick: int = -1
@@ -28,7 +28,7 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class Feed:
-    """A poller listener that runs after the status board, and sends each status to all pages."""
+    """Provides events for all pages. The poller calls it on every tick, after the status board."""
 
     board: StatusBoard
     keepalive: float = 5.0  # s without a tick before a keepalive is sent
@@ -54,7 +54,7 @@ class Feed:
         self._clients.discard(client)
 
     def first(self) -> str:
-        """Return the events for a new page as JSON that is safe in HTML: `[[name, data]]`."""
+        """Return the first events for a page as JSON that is safe in HTML: `[[name, data]]`."""
         if self._first[0] != self.board.tick:
             parts = (("history", self._history(None)), ("status", self.board.json()))
             pairs = ",".join(f'["{name}",{data.decode()}]' for name, data in parts)
@@ -70,7 +70,7 @@ class Feed:
         self._ticked.set()
 
     async def ticked(self, client: Client) -> bool:
-        """Wait for a tick that the page has not received. Return False after a timeout."""
+        """Wait for a tick that the client has not received. Return False after a timeout."""
         if self.closed or self.board.tick != client.tick:
             return True
         try:
@@ -81,7 +81,7 @@ class Feed:
         return True
 
     def news(self, client: Client) -> list[Event]:
-        """Return the events that the page has not received yet, and mark them as sent."""
+        """Return the events that the client has not received yet, and mark them as sent."""
         if self.board.tick == client.tick or self.board.tick < 0:
             return []
         events, newest = [], self.board.history.newest

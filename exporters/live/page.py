@@ -11,7 +11,7 @@ from exporters.live.feed import Client, Feed
 STATIC = Path(__file__).parent / "static"
 INDEX = "index.html"
 PLACE = '<script type="application/json" id="first">'
-"""The server inserts the first events after this tag, so that the page is complete at once."""
+"""The server inserts the first events after this HTML tag, so that the page starts with data."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -43,7 +43,7 @@ async def _serve_index(text: str, feed: Feed, _: web.Request) -> web.Response:
 
 
 MOST_STREAMS = 32
-"""Maximum number of open streams. A stream costs little, but a faulty client may open thousands."""
+"""Maximum number of open event streams. A faulty client may open thousands."""
 
 STANDING = b": no tick\n\n"
 """A server-sent comment that keeps the connection open while there are no ticks."""
@@ -58,7 +58,7 @@ STREAM_HEADERS = {
 
 
 async def stream(request: web.Request) -> web.StreamResponse:
-    """Send events until the page is closed or the agent shuts down."""
+    """Respond with a stream of events until the client disconnects or the agent shuts down."""
     feed = request.app[FEED]
     if feed.closed or feed.pages >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
@@ -82,7 +82,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events whenever there are any. Raise TimeoutError if the page does not read them
+    """Send new events whenever there are any. Raise TimeoutError if the client does not read them
     before the deadline."""
     while not feed.closed:
         events = feed.news(client)

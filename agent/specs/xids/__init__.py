@@ -1,7 +1,7 @@
 """The meaning of XID errors: the name of each code, its severity, and the action to take.
 
-`codes.toml` contains the table and its sources. NVLink 5 reports XIDs 144 to 150. Their action also
-depends on the unit, on whether the error was fatal, and on two words in the kernel log line.
+`codes.toml` contains the meanings and their sources. NVLink 5 errors have the XIDs 144 to 150.
+Their action also depends on the unit, the severity, and two words in the kernel log line.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from agent.model import Severity
 
 
 class XidMeaning(Struct, frozen=True, kw_only=True):
-    """An XID code. `generations` is, for example, `all`, `from ampere`, or `until volta`. `older`
-    is the name on GPUs up to Volta, or empty if the name is the same."""
+    """The meaning of an XID code. `generations` is, for example, `all`, `from ampere`, or `until
+    volta`. `older` is the name on GPUs up to Volta, or empty if it is the same."""
 
     code: int
     name: str
@@ -31,14 +31,14 @@ RESET, IGNORE = "reset", "ignore"
 """The two actions for NVLink 5 errors."""
 
 OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
-"""Architectures that retire memory pages. Newer architectures remap rows."""
+"""GPU architectures that retire memory pages. Newer architectures remap rows."""
 
 NVLINK5 = range(144, 151)  # NVLink 5 codes
 LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
 MANAGED_UNIT = "NETIR_MFDE_EVENT"
 HARMLESS_LINK_EVENTS = frozenset({38, 40})
 """Subcodes of a link-down event (bits 20 to 25 of the first word) that require no action on the
-GPU, because the remote end or the host reported the error [C]."""
+GPU. According to [C] in codes.toml, the remote end or the host has reported the error."""
 
 HARMLESS_MANAGED = 3  # MFDE event status that has no significance
 
@@ -50,13 +50,13 @@ def _table() -> dict[str, Any]:
 
 @cache
 def first_steps(table: str = "first_step") -> Mapping[str, str]:
-    """Return the text of the first step for each action, or the texts in another table."""
+    """Return the advice for each action, or the texts in another table of codes.toml."""
     return convert(_table()[table], dict[str, str])
 
 
 @cache
 def catalogue() -> Mapping[int, XidMeaning]:
-    """Return the meaning of every code in the table."""
+    """Return the meaning of every known XID code."""
     return {
         code: convert({**row, "code": code}, XidMeaning)
         for row in _table()["xid"]
@@ -65,7 +65,7 @@ def catalogue() -> Mapping[int, XidMeaning]:
 
 
 def meaning(code: int) -> XidMeaning:
-    """Return the meaning of a code. An unknown code has a generic meaning."""
+    """Return the meaning of an XID code, or a generic meaning if it is unknown."""
     return catalogue().get(code) or XidMeaning(
         code=code,
         name="a code that this table does not have",
@@ -83,15 +83,15 @@ def name(code: int, architecture: str = "") -> str:
 
 @cache
 def critical() -> tuple[int, ...]:
-    """Return the codes that require immediate action, in ascending order."""
+    """Return the XID codes that require immediate action, in ascending order."""
     return tuple(sorted(c for c, m in catalogue().items() if m.severity is Severity.CRITICAL))
 
 
 def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -> str:
     """Return the action for an NVLink 5 XID with this unit, severity, first word, and status word.
 
-    A nonfatal error requires no action, unless XID 154 follows, which contains the action. A fatal
-    error requires a reset, unless the remote end of the link caused the error.
+    A nonfatal error requires no action itself. If it does, the driver also reports XID 154 with
+    this action. A fatal error requires a reset, unless the remote end of the link caused the error.
     """
     if not fatal or (unit == MANAGED_UNIT and status == HARMLESS_MANAGED):
         return IGNORE
