@@ -19,7 +19,7 @@ FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wa
 
 
 class ThreadTime(NamedTuple):
-    """CPU times of a thread in seconds, and its number of time slices."""
+    """A thread's run time and wait time in seconds, and its number of time slices."""
 
     ran: float
     queued: float  # ready to run, but waiting for a CPU
@@ -30,7 +30,7 @@ NO_TIME = ThreadTime(0.0, 0.0, 0)
 
 
 class ProcessorTime(NamedTuple):
-    """The `ThreadTime` of all threads of this process at time `at`."""
+    """The run times and wait times of all threads of this process at time `at`."""
 
     at: float
     threads: Mapping[int, ThreadTime]  # by kernel thread ID
@@ -158,7 +158,7 @@ class Stopwatch:
     """Measures the wall-clock seconds that a thread has spent in calls. Waits for a CPU are
     excluded, so that an overloaded machine does not look like a driver that hangs.
 
-    The time is included if a call sleeps in the driver or spins on the driver's lock.
+    Time for which a call sleeps in the driver or spins on the driver's lock is included.
     """
 
     __slots__ = ("_before", "_clock", "_thread", "since")
@@ -176,7 +176,7 @@ class Stopwatch:
     @property
     def took(self) -> float:
         """Wall-clock seconds since the start, excluding waits for a CPU. Any thread may read this
-        property. A result below 0.1 s includes them, because their measurement is expensive."""
+        property. A result below 0.1 s includes waits, because measuring them is expensive."""
         passed = self.passed
         if passed < SHORT:
             return passed

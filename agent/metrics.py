@@ -24,7 +24,7 @@ in steps, which may be longer than the interval between two reads."""
 
 
 class Declaration(Struct, frozen=True, forbid_unknown_fields=True):
-    """The declaration of a metric: its table in a TOML file. Most keys are those of `Metric`.
+    """The declaration of a metric: its table in a TOML file. Most keys are attributes of `Metric`.
 
     `possible` is a range or a name in `RANGES`, and `fastest` a number or a name in `FASTEST`.
     `which` contains label values. Series with one of these values are in the default set.

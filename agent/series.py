@@ -166,7 +166,7 @@ class SampleStore:
     # Queries
 
     def _newest(self, held: _Held) -> tuple[_Read, int] | None:
-        """Return the element of `held` with the newest value, or None if all have expired."""
+        """Return the item of `held` with the newest value, or None if all values are expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:
             return max(fresh, key=lambda one: one[0][-1].at)

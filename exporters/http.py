@@ -97,7 +97,7 @@ class AgentPages:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def _ready(self, _: web.Request) -> web.Response:
-        """Respond with status 503 and the names of reads until all reads have run once."""
+        """Respond with status 503 until all reads have run once, and list those that have not."""
         missing = self.awaited()
         return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 

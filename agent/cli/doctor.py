@@ -1,4 +1,4 @@
-"""Runs a check in a child process, and kills this process if it does not finish in time."""
+"""Runs a check in a child process. If the child does not finish in time, it is killed."""
 
 import json
 import os

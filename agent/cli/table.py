@@ -86,7 +86,7 @@ def _fitted(cells: Sequence[Sequence[str]], kept: Sequence[bool], width: int) ->
 
 def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
     """Return the minimum width of each column. Columns in `kept` keep their width. Other columns
-    have the width of their longest word, or of their text up to NARROWEST."""
+    fit their longest word, and their text up to a width of NARROWEST."""
     lines = partial(textwrap.wrap, width=NARROWEST, break_long_words=False)
     parts = (
         (row[i : i + 1] if keep else lines(row[i]) for row in cells) for i, keep in enumerate(kept)

@@ -186,7 +186,7 @@ def _press(keys: str, choice: ViewChoice, shown: Shown) -> None:
 
 
 class Screen:
-    """Draws on a full-screen terminal if `whole` is true, or else prints to a pipe or file."""
+    """Draws on the whole terminal if `whole` is true. Otherwise, prints lines to a pipe or file."""
 
     def __init__(self, whole: bool) -> None:
         self.whole = whole

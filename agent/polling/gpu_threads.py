@@ -22,7 +22,7 @@ from agent.polling import intervals
 
 OVERTAKEN = 0.3
 """If a visit takes longer than this (wall-clock seconds), another thread visits the other GPUs in
-this tick. Only if it takes longer than PATIENCE does the GPU count as hanging."""
+this tick. The GPU counts as hanging only after PATIENCE seconds."""
 
 PATIENCE = 1.0  # Wall-clock seconds of a visit after which its GPU counts as silent
 PROMPT = 0.5  # Wall-clock seconds for all due reads of a GPU with its own thread

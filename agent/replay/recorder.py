@@ -37,7 +37,7 @@ Write = Callable[[Any], Json]
 
 class RecordingNvml:
     """Wraps an NVML library and records the responses of its functions. Functions whose responses
-    have a special format in the recording have methods of their own. Constants are unchanged."""
+    have a special format in the recording have their own methods. Constants are unchanged."""
 
     def __init__(self, nvml: Any, writer: TapeWriter, masks: Masks) -> None:
         self._nvml = nvml

@@ -48,7 +48,7 @@ class GpuTime(NamedTuple):
     unpriced: float = 0.0  # GPU-seconds on nodes without a price, which have no cost
 
     def at(self, price: float) -> "GpuTime":
-        """Return the row with the cost of its hours at the given price per GPU-hour."""
+        """Return a copy of the row with the cost of its hours at `price` per GPU-hour."""
         return self._replace(costs={pair: s / HOUR * price for pair, s in self.seconds.items()})
 
     def cost(self, states: Iterable[State] = State) -> float | None:
@@ -97,7 +97,8 @@ class Report(NamedTuple):
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
-        """Return `seconds` as hours, rounded to 0.01, or to 1 if the report has at least 1,000."""
+        """Return `seconds` as a string of hours. Round to 0.01, or to 1 in reports of at least
+        1,000."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR

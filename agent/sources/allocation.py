@@ -24,7 +24,7 @@ from agent.threads import Spawn, at_once, on_a_thread
 
 class AllocationConfig(Section, frozen=True):
     """Settings for allocations. `slurm` enables calls of squeue and scontrol. `kubelet` is the path
-    of the pod resources socket; if it is empty, the kubelet is not queried."""
+    of the pod resources socket. If the path is empty, the kubelet is not queried."""
 
     table = "allocation"
     slurm: bool = False

@@ -75,7 +75,8 @@ def _fastest(device: NvmlDevice) -> float:
 
 
 def upstream_ports(path: str) -> list[str]:
-    """Return the upstream ports of the switches above a device, from its sysfs path.
+    """Return the addresses of the upstream ports of the switches above a device, from its sysfs
+    path.
 
     Below the root port, each switch has an upstream port and then a downstream port. For example,
     pci0000:00/0000:00:02.0/0000:04:00.0/0000:05:08.0/0000:06:00.0 contains a single upstream port,

@@ -36,8 +36,8 @@ SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
 OF_NOBODY = 1 << 30
-"""If a GPU uses more memory (bytes) than this, but lists no process, its processes are hidden. In a
-container, the driver does not list the processes of the host."""
+"""If more GPU memory (bytes) than this is used, but no process is listed, processes are hidden. In
+a container, the driver does not list the processes of the host."""
 
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
 MOST_SHOWN = 8  # Maximum number of processes per GPU that the page names

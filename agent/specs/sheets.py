@@ -51,7 +51,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     "network": BOTH_WAYS,
     "infiniband": BOTH_WAYS,
 }
-"""The directions of each kind of data path."""
+"""The directions of data paths, by kind of path."""
 
 
 class SpecValue(Struct, frozen=True):

@@ -13,7 +13,7 @@ Event = bytes
 
 
 def event(name: str, data: bytes) -> Event:
-    """Return a server-sent event."""
+    """Return a server-sent event in its wire format."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
