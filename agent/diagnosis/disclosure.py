@@ -27,7 +27,7 @@ PERSONAL: Mapping[Metric, tuple[str, ...]] = {
     process.PROGRAM: ("name",),
     process.PROCESS_MEMORY: ("name",),
 }
-"""Labels that identify a person or a person's programs, by metric."""
+"""Maps each metric to its labels that identify a person or a person's programs."""
 
 SOURCES = frozenset({workload.KEY.source, "process", "jobs"})
 """Sources of the metrics in PERSONAL."""

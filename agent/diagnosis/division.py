@@ -128,7 +128,7 @@ def _with_work(e: Evidence) -> TimeSplit:
 
 
 def _move_copies(e: Evidence, parts: dict[Pair, float], found: dict[Pair, Found]) -> None:
-    """Without GPM, copies count as active time: move it from `busy` to the cause PCIe."""
+    """Move the time of PCIe copies, which is active time without GPM, from `busy` to PCIe."""
     if copied := min(parts[BUSY], copies_alone(e)):
         pair = _pair(Cause.PCIE)
         parts[BUSY] -= copied
@@ -172,8 +172,8 @@ def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:
 
 
 def own_work(e: Evidence) -> Found:
-    """Return the facts about the GPU's own work. A fact about clocks that a user lowered is
-    included, but this is not counted as a loss."""
+    """Return the facts about the GPU's own work. If a user lowered the clocks, a fact about this is
+    included, but no time counts as lost."""
     facts: Found = (Fact(FactKind.ACTIVE, (ratio("activity", e.mean_activity),)),)
     limits = e.context.thresholds
     low = e.clock is not None and e.clock < limits.clock_low
@@ -288,7 +288,7 @@ def communicates_elsewhere(e: Evidence) -> tuple[Pair, Found] | None:
 
 
 def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
-    """Yield the facts that show that kernels spin while they wait for a peer."""
+    """Yield facts that show that the GPU's kernels spin while they wait for another GPU."""
     peer = next((p for p in e.peers if p.gpu == shares.waits_for), None)
     if peer is not None and peer.mean_activity < e.mean_activity - LEAST_WAIT:
         yield Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu)

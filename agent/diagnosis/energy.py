@@ -10,7 +10,7 @@ from agent.metrics import declared_beside
 from agent.model import PAIRS, Cause, Pair, State, TimedSeries
 
 Parts = Mapping[Pair, float]
-"""Shares of a second by state and cause. They sum to 1."""
+"""Shares of a tick's time by state and cause, which sum to 1."""
 
 UNOBSERVED = "unobserved"
 """Value of the state label for energy used while the state was unknown."""
@@ -19,11 +19,11 @@ _METRICS = declared_beside(__file__)
 STATE_JOULES = _METRICS["dgx_gpu_state_joules_total"]
 
 HUNGER = (State.IDLE, State.HELD, State.STARVED, State.HUNG, State.COMMUNICATING, State.THROTTLED)
-"""States in ascending order of power draw. All states that are not listed draw more power."""
+"""States in ascending order of typical power draw. All other states draw more power."""
 
 
 def draws(pair: Pair | None) -> int:
-    """Return the rank of a state by its typical power draw, lowest first."""
+    """Return a number that sorts states by typical power draw, lowest first."""
     if pair == (State.STARVED, Cause.PEER):
         return HUNGER.index(State.HUNG)
     return HUNGER.index(pair[0]) if pair and pair[0] in HUNGER else len(HUNGER)
@@ -95,7 +95,7 @@ class EnergyByState:
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the joules by state and cause, with `joules` added for the last interval."""
+        """Return the joules by state and cause, after dividing `joules` among recent states."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

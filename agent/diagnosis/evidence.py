@@ -33,8 +33,8 @@ SPAN = 6.0
 """Window in seconds over which most evidence is averaged. It contains 300 power samples."""
 
 MESSAGES = 0.25e6
-"""Bytes per second below which data of processes counts as log lines, and data received by a server
-as requests. With 0.1 or 5 MB/s, the results for all recorded loads are the same."""
+"""Bytes per second below which data that processes read or write counts as log lines, and data that
+they receive as requests. With 0.1 or 5 MB/s, the results for all recorded loads are the same."""
 
 DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
@@ -122,7 +122,7 @@ class Evidence:
 
     @cached_property
     def host(self) -> ProcessEvidence:
-        """Evidence about the GPU's processes, from the host."""
+        """Evidence about the GPU's processes from /proc and cgroups."""
         return ProcessEvidence(self.labels, self.context)
 
     @cached_property
@@ -223,8 +223,8 @@ class Evidence:
 
     @cached_property
     def nvlink(self) -> PathUse | None:
-        """NVLink usage in the busier direction. GPM's payload is preferred because it covers the
-        last second; the rate of the counters is a mean over up to 10 s."""
+        """NVLink usage in the busier direction. GPM's payload rate is preferred, because it covers
+        the last second. The rate of NVLink counters is a mean over up to 10 s."""
         wires = []
         for wire in self.path_usage("nvlink"):
             rate = self.context.samples.value(activity.NVLINK_RATE, *self.labels, wire.direction)
@@ -338,8 +338,8 @@ class Evidence:
 
     @cached_property
     def clock_reference(self) -> float | None:
-        """Ratio of the SM clock to its maximum that is expected without throttling, based on the
-        highest clock at similar power in the last hour."""
+        """Expected ratio of the SM clock to its maximum if the GPU is not throttled. It is based on
+        the highest clock at similar power in the last hour."""
         limit = self.context.samples.value(clocks.CLOCK_LIMIT, *self.labels, "sm")
         seen = self.history.clock
         if not seen and self.clocks_set >= self.context.thresholds.throttled:
@@ -348,7 +348,7 @@ class Evidence:
 
     @cached_property
     def clocks_set(self) -> float:
-        """Share of the last 3 s in which the clocks were limited to a value that a user set."""
+        """Share of the last 3 s in which the clocks were limited by a setting of a user."""
         masks = self.throttle_masks
         seen = sum(bool(mask & clocks.APPLICATION_CLOCKS) for mask in masks)
         return seen / len(masks) if masks else 0.0

@@ -28,16 +28,16 @@ POWER_STEP = 0.05
 
 READINGS = 30
 """Number of 100 ms windows from which `work_level` is computed, and number of activity readings
-(one per second) that are searched for bursts. Fewer readings are not searched, because the start of
-a job is uneven. A server receives data at least once in READINGS seconds. With fewer windows, three
-fewer of 112 recorded GPUs were diagnosed correctly."""
+(one per second) that are searched for bursts. Fewer readings are not searched, because activity is
+uneven when a job starts. A server receives data at least once in READINGS seconds. With fewer
+windows, three fewer of 112 recorded GPUs were diagnosed correctly."""
 
 UNEVEN = 0.12
-"""Minimum coefficient of variation of activity in bursts, which requests cause. In recordings, it
-is 0.00 to 0.08 for trainers that wait for data or a peer, and 0.31 to 1.5 for servers (0.15 and
-more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load would have an
-unknown cause. UNEVEN is also the minimum share of readings in which activity crosses its mean,
-because work that only starts or ends is no burst."""
+"""Minimum coefficient of variation of activity that comes in bursts, as requests cause. In
+recordings, it is 0.00 to 0.08 for trainers that wait for data or a peer, and 0.31 to 1.5 for
+servers (0.15 and more at full load). With 0.2, the waits of three server GPUs at 80 and 100 % load
+would have an unknown cause. UNEVEN is also the minimum share of readings in which activity crosses
+its mean, because work that only starts or ends is no burst."""
 
 
 @dataclass(slots=True)
@@ -163,7 +163,7 @@ class GpuHistoryTracker:
         self._waits_since = begun if self._waits_since is None else self._waits_since
 
     def forget(self) -> None:
-        """Discard the history, because it does not apply to new processes."""
+        """Discard the history of earlier processes, because it does not apply to new ones."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels = False, None
         self._sent_abroad, self._bursts, self._asked = False, Bursts(), -inf
@@ -197,7 +197,7 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether the GPU only spins, based on its latest readings. Means include older ones."""
+    """Return whether the GPU only spins, based on its latest readings instead of means."""
     if not e.activity:
         return False
     newest = e.context.samples.value

@@ -18,7 +18,7 @@ this host. A rank on another host may be writing a checkpoint. The value is not 
 
 
 def activity_of(e: Evidence) -> RankActivity:
-    """Return the activity of a GPU's processes and kernels in this tick."""
+    """Return whether a GPU's kernels and threads spin, and its processes sleep or are stopped."""
     return RankActivity(
         kernels_spin=e.spins,
         asleep=e.host.rests(2.0) and _moved(e) < MESSAGES,

@@ -136,7 +136,7 @@ class HourlySums:
 
     def document(self) -> bytes:
         """Return all hours as JSON: `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid:
-        {}}}]}`. Seconds are by `state/cause`."""
+        {}}}]}`. Seconds are grouped by `state/cause`."""
         self._take_read()
         if self._latest is not None:
             self._look(self._latest)
@@ -216,7 +216,7 @@ class HourlySums:
     # The following runs on a separate thread.
 
     def _save(self) -> None:
-        """Start writing unsaved hours, unless an earlier write is still running."""
+        """Start to write unsaved hours to disk, unless an earlier write is still running."""
         if self._folder is None or not self._unsaved or self._disk.is_alive():
             return
         kept: dict[int, bytes | None] = {**self._past}

@@ -225,7 +225,7 @@ def _disk(e: Evidence) -> Cause:
 
 
 def own_thread(e: Evidence) -> Found:
-    """Return the fact that the launching threads run while the GPU is inactive."""
+    """Return the fact that launching threads run while the GPU is inactive."""
     cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
@@ -290,7 +290,7 @@ def unexplained(e: Evidence) -> Found:
 
 
 def copies(e: Evidence) -> Found:
-    """Return the facts about copies between host and GPU."""
+    """Return the facts about the rate of copies between host and GPU."""
     wire = e.fullest("pcie")
     if wire is None:
         return ()
@@ -314,7 +314,7 @@ FACTS = {
 
 
 def doubts(e: Evidence) -> Iterator[Fact]:
-    """Yield facts about missing evidence: hidden processes, or no valid GPM."""
+    """Yield facts about evidence that is missing: processes are hidden, or GPM is not valid."""
     hidden = e.context.samples.absence(workload.THREADS, *e.labels)
     if hidden and hidden.detail:
         yield Fact(FactKind.PROCESSES_HIDDEN, names=(hidden.detail,))

@@ -253,7 +253,7 @@ def _waited_for(
 
 
 def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
-    """Return the name and labels of each job, by job key, if they may be shown."""
+    """Return the name and the labels of each job, by job key."""
     names: dict[str, tuple[str, JobLabels]] = {}
     for job in samples.labelled(workload.JOB_PIDS):
         name = job["job"], JobLabels(*(job[label] for label in JobLabels._fields))

@@ -159,7 +159,7 @@ class GpuPulses:
         return of_jobs
 
     def report(self, snapshot: Snapshot) -> Reading:
-        """Return a reading with the steps and step time, or its absence, of each GPU with a job."""
+        """Return a reading with the steps and the step time (or an absence) of GPUs with jobs."""
         out = ReadOutput(snapshot.at)
         refused = {
             absence.labels: Absent(absence.reason, absence.detail)

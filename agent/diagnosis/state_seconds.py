@@ -75,7 +75,7 @@ class SecondsByState:
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Clear the leader at time `now` (s). If it leads again soon, its start time is kept."""
+        """Clear the leader at time `now` (s). If it soon leads again, its start time is kept."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None
@@ -86,8 +86,7 @@ class SecondsByState:
         )
 
     def _leads(self, pair: Pair, since: float) -> None:
-        """Make a state and cause the leader. If it was leader shortly before, keep its start
-        time."""
+        """Make `pair` the leader. If it was the leader shortly before, keep its start time."""
         before, self._before = self._before, self._lead_until(since)
         self.leader, self.since, self.gaps = pair, since, 0.0
         if before and before.pair == pair and since - before.until <= BRIDGED:

@@ -152,7 +152,7 @@ class TickContext:
 
     @cached_property
     def network_mounts(self) -> tuple[str, ...]:
-        """Types of the mounted network file systems."""
+        """Types of the network file systems that are mounted on the host."""
         return tuple(sorted(kind for (kind,) in self.samples.all(host.NETWORK_MOUNTS)))
 
     def shared_uplink(self, gpu: GpuKey, direction: str) -> "PathUse | None":

@@ -111,7 +111,7 @@ OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
     "/": lambda value, whole: value / whole if whole else None,
     "^": operator.pow,
 }
-"""Binary operators. If the result is None, the row is dropped."""
+"""Binary operators. If the result is None, the row is left out."""
 
 WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
 BINDING = {
@@ -145,7 +145,7 @@ TOKEN = re.compile(
 
 
 class _Parser:
-    """A recursive descent parser. Each kind of expression has a method."""
+    """A recursive descent parser. Each method parses one kind of expression."""
 
     def __init__(self, text: str, records: Records) -> None:
         self.tokens = TOKEN.findall(text)
@@ -163,7 +163,7 @@ class _Parser:
         return self.tokens.pop(0) if self.tokens and self.tokens[0] in wanted else ""
 
     def names(self) -> tuple[str, ...]:
-        """Parse a parenthesised list of labels."""
+        """Parse a list of label names in parentheses, and return the names."""
         found: list[str] = []
         self.take("(")
         while not self.taken(")"):

@@ -29,7 +29,7 @@ from agent.model import WHAT_LOST
 
 MARK = re.compile(r"\$\{(\w+)(\.seconds)?(?:([-+*])([\d.]+))?(?:\?([^:}]*):([^}]*))?\}")
 SPOKEN = frozenset({"sentence", "summary", "do"})
-"""Keys whose values are sentences for people."""
+"""Keys of a declaration whose values are sentences for people."""
 
 GIVEN = {
     **{f"advice_{state}_{cause}": text for (state, cause), text in advice.ADVICE.items()},

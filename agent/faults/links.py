@@ -110,7 +110,7 @@ def pairs(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 MOST_PAIRS = 4
-"""Maximum number of GPU pairs that a sentence lists. Wrong wiring may affect all pairs."""
+"""Maximum number of GPU pairs in the sentence of a finding. Wrong wiring may affect all pairs."""
 
 
 def kind(finding: Finding) -> str:

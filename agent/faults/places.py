@@ -16,7 +16,7 @@ FLEET_BOARD = f"/d/dgx-fleet?var-rack={{{{ $labels.rack }}}}{CLUSTER}"
 
 
 class Place(NamedTuple):
-    """A kind of place: its text (a template with alert labels), and the path of its dashboard."""
+    """A kind of place. `text` is a template for alert labels. `board` is a dashboard's path."""
 
     text: str
     board: str
@@ -43,4 +43,4 @@ PATHS = {
     "network": "network port",
     "infiniband": "InfiniBand port",
 }
-"""Names of the kinds of data paths for people."""
+"""Names of the kinds of data paths in texts."""

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 NODE = "instance, job"
-"""The target labels of a machine."""
+"""The target labels that identify a machine."""
 
 REMEMBERED = "1d"
 """Length of time in which rules search for GPUs that were present and for earlier events."""

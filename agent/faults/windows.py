@@ -110,7 +110,7 @@ class _Window:
 
 @dataclass(slots=True, eq=False)
 class FaultSamples:
-    """The latest samples, and the sums over time windows that conditions use."""
+    """The samples on which conditions are evaluated: latest values, and sums over time windows."""
 
     store: SampleStore = field(default_factory=SampleStore)
     _windows: dict[tuple[str, Counted, float], _Window] = field(default_factory=dict)

@@ -21,11 +21,11 @@ UNNUMBERED = meaning(0)
 """The meaning used for all codes that are not in the catalogue."""
 
 UNUSED = "a code that NVIDIA does not use"
-"""The name of unused codes in the catalogue."""
+"""The name in the catalogue of codes that are not used."""
 
 
 def xid_rules() -> list[tuple[XidMeaning, ...]]:
-    """Return the meanings of all codes, grouped by severity and action."""
+    """Return the meanings of all codes in groups with the same severity and action."""
     order = list(Severity)[::-1]
 
     def alike(m: XidMeaning) -> tuple[int, str]:

@@ -2,8 +2,8 @@
 from Slurm commands and from the kubelet. Only functions that take a FileTree do I/O.
 
 A GPU has three numbers, which may all differ: the NVML index (in PCI address order), the minor
-number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Each number
-is converted to a UUID.
+number of its device file (such as /dev/nvidia3), and its position in Slurm's gres.conf. Functions
+convert each of these numbers to a UUID.
 """
 
 import re
@@ -78,7 +78,7 @@ def unknown(what: str, text: str) -> Absent:
 
 @dataclass(slots=True)
 class Allocations:
-    """The latest allocations, shared by all sources on the host thread."""
+    """Holds the latest allocations for all sources that run on the host thread."""
 
     given: Given = field(default_factory=Given)
 

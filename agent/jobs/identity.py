@@ -71,8 +71,8 @@ class JobOrigin(NamedTuple):
 
 class JobLabels(NamedTuple):
     """Labels of a job in `dgx_gpu_job_info`. Unknown labels are empty. `job_id` is the Slurm job ID
-    (of the task, for an array), the pod UID, a container ID prefix, or a program name and PID. To a
-    container name that users may choose, runtime and UID are added, as in `lxc:4711@1000`."""
+    (of the task, for an array), the pod UID, a container ID prefix, or a program name and PID.
+    Container names that users may choose include runtime and UID, as in `lxc:4711@1000`."""
 
     job_id: str = ""
     user: str = ""
@@ -130,8 +130,8 @@ def owner(origin: JobOrigin) -> str:
 
 def group_keys(origin: JobOrigin) -> frozenset[str]:
     """Return the keys that a process shares with the other processes of its job. In a Slurm job,
-    the key is the job. Otherwise, there are two keys: the root process and the process group,
-    because a script may start ranks in the background."""
+    the only key is the job ID. Otherwise, there are two keys, for the root process and the process
+    group, because a script may start ranks in the background."""
     kind, number = runtime(origin)
     of = f"of {owner(origin) or f'process {origin.line[0].pid}'}"
     if kind == "slurm":
@@ -190,7 +190,7 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
-    """Return the job labels of a process, without the user. If the runtime has no job ID, `title`
+    """Return the labels of a process's job, except the user. If the runtime has no job ID, `title`
     is the job ID. Account and pod names are not read from the environment, because any user can set
     SLURM_JOB_ACCOUNT or POD_NAME."""
     kind, number = called(origin)

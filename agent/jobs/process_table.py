@@ -77,8 +77,8 @@ class ProcessTable:
     def update(self, on_gpus: Mapping[Labels, Sequence[int]]) -> None:
         """Update the table: add new processes on the GPUs, and drop those no longer on a GPU.
 
-        A new process arrives now. On a GPU that the agent sees for the first time, it arrived when
-        it started.
+        The arrival time of a new process is the current time or, on a GPU that the agent sees for
+        the first time, the start time of the process.
         """
         present = {pid: gpu in self._gpus for gpu, pids in on_gpus.items() for pid in pids}
         gone = self._met.keys() - present.keys()

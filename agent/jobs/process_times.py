@@ -147,8 +147,8 @@ class _Process:
 
     def children(self, ended: float) -> float:
         """Return the CPU seconds of children that ended before they were read, from the kernel's
-        total for ended children (`ended`). The result is one reading late, because only then is it
-        known which children have ended."""
+        total for ended children (`ended`). The result is one reading late, because only the next
+        reading shows which children ended."""
         known = min(self.grown, self.due)
         self.due -= known
         found = self.grown - known

@@ -75,10 +75,10 @@ SCALES = tuple(1 << number for number in range(5))
 """Number of samples per value at each scale. The finest scale with a period is used."""
 
 REMEMBERED, AGREEING, ALIKE = 5, 3, 0.02
-"""Number of windows to keep, number of windows whose periods must agree, and relative tolerance. In
-recordings of known loads on 123 GPUs with steps of at least 0.1 s, 55 reported periods are correct
-and 7 are wrong. With 4 windows, two fewer are correct and two more are wrong. With a tolerance of 1
-%, three fewer are correct and one more is wrong."""
+"""Number of windows to keep, minimum number of windows that agree on a period, and maximum relative
+difference of periods that agree. In recordings of known loads on 123 GPUs with steps of at least
+0.1 s, 55 reported periods are correct and 7 are wrong. With 4 windows, two fewer are correct and
+two more are wrong. With a tolerance of 1 %, three fewer are correct and one more is wrong."""
 
 STRONG, WEAK = 0.6, 0.4
 """Minimum autocorrelation at a period: the mean over the agreeing windows (STRONG), and the value
@@ -108,7 +108,7 @@ class PulseReading(NamedTuple):
     confidence: float = 0.0
     """Autocorrelation (0-1) of the power at the period, or 0 if there is no period."""
     reason: Reason | None = Reason.NOT_ENOUGH
-    """Reason why there is no period, or None if there is one."""
+    """Reason why the step time is unknown, or None if it is known."""
     steps: float = 0.0
     """Number of steps since the first sample, counted only while the step time was known."""
     lag: float = 0.0
@@ -165,8 +165,8 @@ class Pulse:
         return found._replace(steps=self._steps)
 
     def _examine_scales(self) -> None:
-        """Search for a period at each scale, finest first, at which a new window is full. Once a
-        scale has a period, clear the windows of all coarser scales instead."""
+        """Search for a period at each scale with a new full window, finest scale first. After a
+        scale with a period, clear the windows of all coarser scales instead."""
         decided = False
         for scale, windows in self._windows.items():
             if decided:
@@ -244,7 +244,7 @@ def _even(times: Sequence[float], watts: Sequence[float]) -> tuple[Sequence[floa
 
 
 def _peaks(r: Sequence[float], lags: range) -> Iterator[tuple[float, float]]:
-    """Yield the interpolated lag and the height of each peak at or near `lags`."""
+    """Yield the lag, interpolated between samples, and the height of each peak near `lags`."""
     for lag in lags:
         before, top, after = r[lag - 1], r[lag], r[lag + 1]
         if before < top >= after:

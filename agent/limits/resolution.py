@@ -80,7 +80,7 @@ Limits = Mapping[PathKey, Limit]
 
 @dataclass(frozen=True)
 class LimitInputs:
-    """Data that determines the limits of data paths. GPUs are identified by index and UUID."""
+    """Data from which the limits are determined. The keys for GPUs are index and UUID."""
 
     samples: SampleStore
     system: SystemSpec | None
@@ -95,8 +95,8 @@ class LimitInputs:
 
     @cached_property
     def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """The links of each GPU to other GPUs. Links to a switch carry equal traffic, so the limit
-        of their sum is sufficient, and they are not included."""
+        """The links of each GPU to other GPUs. Links to a switch are not included. They carry equal
+        traffic, so one limit for all links of the GPU is sufficient."""
         found: dict[tuple[str, str], list[str]] = {}
         for end in self.samples.labelled(nvlink.LINK_INFO):
             if end["remote"] == "gpu":

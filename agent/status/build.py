@@ -149,7 +149,7 @@ class StatusBoard:
         return SeenTick(snapshot, source, jobs, silent, gpus, findings, of_gpus, full)
 
     def _looked(self, ways: Sequence[Way], ailing: Ailing) -> Looked:
-        """Return the parts of the status that depend on the last check for faults. They are cached
+        """Return the parts of the status that change only with a check for faults. They are cached
         until the next check, because computing them takes long."""
         source, seen = self.source, self.source.faults.snapshot
         inventory, specs = source.inventory, source.diagnosis.bandwidth.specs
@@ -222,8 +222,8 @@ def _once(
 
 
 def _divided(gpus: Sequence[Judged]) -> str | None:
-    """Return the states of all GPUs and their time shares as text, largest share first, for example
-    `busy 65 %, starved by disk 30 %`, or None if a single state takes almost all of the time."""
+    """Return a text about the states in which all GPUs together spend their time, for example `busy
+    65 %, starved by disk 30 %`. Return None if one state takes almost all of it."""
     sums: dict[Pair, float] = {}
     for verdict in (gpu.verdict for gpu in gpus if gpu.verdict):
         for pair, part in verdict.shares.items():

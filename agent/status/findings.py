@@ -18,7 +18,7 @@ from agent.status.words import LEVEL, alert_status, began, finding_text, fires_i
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 NEAR = 0.5
-"""If the traffic is below this share of the limit, a degraded PCIe link costs no throughput."""
+"""If the traffic is below this share of its limit, a degraded PCIe link does not slow it."""
 
 
 def finding_statuses(
@@ -71,7 +71,7 @@ def near_ends(
 
 
 def _between(one: ActiveFault, other: ActiveFault) -> str:
-    """Return a string that names the NVLinks that are down and the GPUs at both ends."""
+    """Return a string with the NVLinks between two GPUs that are down, and both GPUs."""
     count = len(one.finding.names)
     link, links, are = ("link", "NVLink", "is") if count == 1 else ("links", "NVLinks", "are")
     found = [(end.finding.gpu, ", ".join(end.finding.names)) for end in (one, other)]

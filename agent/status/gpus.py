@@ -247,7 +247,7 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
 
 
 def gpu_statuses(seen: SeenTick) -> Iterator[GpuStatus]:
-    """Yield the status of each GPU."""
+    """Yield the status of each GPU, sorted by index."""
     samples, jobs = seen.source.samples, seen.jobs.running
     on, divided = processes(seen.snapshot), instances(samples)
     named = {pid: job.receipt.name for job in jobs if job.receipt.name for pid in job.pids}

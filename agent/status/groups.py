@@ -54,7 +54,7 @@ def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level 
 
 
 def group_status(members: Members, snapshot: Snapshot, *, full: bool) -> GpuGroup:
-    """Return the status of a group."""
+    """Return the status of a group of GPUs."""
     pair, gpus = members
     share, window = _share_of_group(pair, gpus) if pair else (None, None)
     shown = gpus[0].pair == pair and (pair is None or severity(pair))

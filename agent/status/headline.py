@@ -28,8 +28,8 @@ from agent.status.words import (
 )
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of findings about missing data. The headline shows such a finding only if there are not
-enough other findings."""
+"""Kinds of findings about missing data. They are in the headline only if other findings leave room
+for them."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
@@ -123,7 +123,7 @@ def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
 
 
 def _driver_known(facts: SeenTick) -> bool:
-    """Return whether this agent has seen GPUs and did not disconnect for a driver upgrade."""
+    """Return whether the agent has seen GPUs, and has not released the driver for an upgrade."""
     inventory = facts.source.inventory
     return inventory.most > 0 and inventory.reason is not Reason.RELEASED
 
@@ -189,8 +189,7 @@ ONLY = "the GPU"
 
 
 def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
-    """Return a string such as `GPUs 1-3 and 5`. If `gpus` contains all GPUs, return their number,
-    for example `8 GPUs`."""
+    """Return a string such as `GPUs 1-3 and 5` or, for all GPUs, their number, such as `8 GPUs`."""
     if len(gpus) == len(all_of):
         return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
     return gpus_named(gpu.number for gpu in gpus)

@@ -51,7 +51,7 @@ class HistorySeries(NamedTuple):
 
 
 SETTLED = 10.0
-"""Averaging window in seconds, for values that fluctuate within every training step."""
+"""Seconds over which values that fluctuate within every training step are averaged."""
 
 BYTE, TWO_BYTES = ("B", 0xFF), ("H", 0xFFFF)
 SERIES = (
@@ -87,7 +87,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write the values of a tick to all `slots`, of which a late tick has several."""
+        """Write the values of a tick to all `slots`. A late tick has several slots."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]

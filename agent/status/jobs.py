@@ -73,7 +73,7 @@ def _pace(job: Job) -> str:
 
 
 def culprit_name(one: Culprit) -> str:
-    """Return a description of a process, for example `rank 1 (pid 20008, GPU 1, stopped)`."""
+    """Return a text about a process, for example `rank 1 (pid 20008, GPU 1, stopped)`."""
     who = f"rank {one.rank}" if one.rank is not None else "a process"
     return f"{who} (pid {one.pid}, GPU {one.gpu.index}, {one.state.value})"
 
@@ -154,7 +154,7 @@ def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 
 def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
-    """Yield the states and causes with their time shares, largest first. Omit shares below 1 %."""
+    """Yield each state and cause with its time share, largest first. Omit shares below 1 %."""
     whole = sum(seconds.values())
     for pair, part in sorted(seconds.items(), key=lambda item: -item[1]):
         if whole and part >= LEAST * whole:
@@ -162,8 +162,8 @@ def largest(seconds: Mapping[Pair, float]) -> Iterator[tuple[Pair, float]]:
 
 
 def run_before(receipt: Receipt, ended: Iterable[Receipt]) -> str | None:
-    """Return the ID of the previous ended job with the same name and user, or None if there is no
-    such job or the job has no name."""
+    """Return the ID of the latest ended job with the same name and user as this job. Return None if
+    there is none or this job has no name."""
     own = receipt.name, receipt.labels.user
     return next(
         (

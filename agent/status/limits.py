@@ -79,7 +79,8 @@ def link_rates(
 
 
 def _off(key: PathKey, samples: SampleStore, ailing: Ailing) -> str:
-    """Return a remark if a port is down or has a fault, or an empty string."""
+    """Return a remark (such as `down`) on a port that is down or has a fault, or an empty
+    string."""
     up = works(key, samples) is not False
     if ("", key.device) in ailing:
         return "with a fault" if up else "down"

@@ -1,4 +1,4 @@
-"""NVLink graph. An edge is a link between two GPUs, or all links from a GPU to the NVSwitches."""
+"""The NVLink graph. An edge is one link between two GPUs, or all links of a GPU to NVSwitches."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -23,7 +23,7 @@ TITLES = {"switch": "through NVSwitch", "mesh": "hybrid cube-mesh", "full": "ful
 
 LITTLE = 0.01
 MID = 0.4
-"""Minimum shares of the limit at which the load of an edge is `low` and `mid`."""
+"""Minimum utilization at which the load of an edge is `low` (LITTLE) and `mid` (MID)."""
 
 
 @dataclass(slots=True)
@@ -54,8 +54,8 @@ class FarEnds:
             self._join(samples)
 
     def _join(self, samples: SampleStore) -> None:
-        """Add the remote ends of links that have been down since the agent started. They are known
-        only if exactly two GPUs, with the same number of such links, are connected by them."""
+        """Add the remote ends of links that have been down since the agent started. If exactly two
+        GPUs have such links, and the same number of them, the links connect these GPUs."""
         unknown: defaultdict[int, list[Labels]] = defaultdict(list)
         for labels, up in samples.all(nvlink.LINK_UP).items():
             if not up and labels not in self.ends:
@@ -80,7 +80,7 @@ class FarEnds:
 
 
 class Link(NamedTuple):
-    """An NVLink of a GPU."""
+    """An NVLink as one of its GPUs reports it."""
 
     gpu: int
     number: int

@@ -1,7 +1,7 @@
-"""The status of a machine at a tick, as returned by `/api/v1/status`. Lists are in descending order
-of severity. Texts are for people only: clients must not compare or search them. Commands in a text
-are in backticks. Field names include the unit. Null means unknown or not applicable; a reason or
-text next to the field explains it.
+"""The status of a machine at a tick, as returned by `/api/v1/status`. Lists are sorted by severity,
+most severe first. Texts are for people only: clients must not compare or search them. Commands in a
+text are in backticks. Names of fields with figures include the unit. Null means unknown or not
+applicable; a reason or text next to the field explains it.
 """
 
 from collections.abc import Mapping
@@ -223,7 +223,7 @@ class PathKind(Part, frozen=True, kw_only=True):
 
 
 class LinkLoad(StrEnum):
-    """Load of an NVLink or of several, which determines the colour of the edge in the graph."""
+    """Load of an edge in the NVLink graph. It determines the colour of the edge."""
 
     NONE = "none"
     LOW = "low"
@@ -330,7 +330,7 @@ class EventStatus(Part, frozen=True, kw_only=True):
 
 
 class MachineStatus(Part, frozen=True, kw_only=True):
-    """Identity of the machine and of its agent. `text` is a summary."""
+    """Identity of the machine and of its agent. `text` summarizes it."""
 
     host: str
     system: str | None

@@ -50,7 +50,7 @@ MANY = 16
 
 QUIET = 0.01
 DIGITS = 4
-"""Number of decimal places in ratios: a precision of 0.01 %."""
+"""Number of decimal places to which ratios are rounded (0.01 %)."""
 
 DEAD, DOWN, UNREAD = "dead", "down", "traffic not read"
 NO_LINK = "no link, not in use"
@@ -195,7 +195,7 @@ Device = tuple[PathStatus, ...]
 def path_rows(
     paths: Sequence[PathStatus], samples: SampleStore, ailing: Ailing
 ) -> tuple[PathRow, ...]:
-    """Return rows for devices with traffic, busiest first, followed by all other devices. Similar
+    """Return rows for devices with traffic, busiest first, and then for other devices. Similar
     devices share a row."""
     arrays = {device: array for device, *_, array in samples.all(disk.DISK_INFO)}
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]

@@ -139,7 +139,7 @@ def _sentence(parts: Parts, names: Sequence[str], given: Mapping[str, Any]) -> s
 
 @lru_cache(maxsize=1024)
 def _fields(part: str) -> frozenset[str]:
-    """Return the names of the placeholders in a template part."""
+    """Return the names of the figures and names that a template part contains."""
     return frozenset(name for _, name, _, _ in Formatter().parse(part) if name is not None)
 
 
