@@ -131,9 +131,9 @@ def not_computing(second: ActiveSecond) -> float:
 
     If the GPU only spins, the share is its whole activity. Otherwise, it is the time at the lower
     of two levels of the power samples. With GPM, and while NVLink carries data, a second estimate
-    comes from SM activity and NVLink bytes, and the larger one is returned, because the power
-    samples of idle time, transfers, and work have three levels. Without GPM, the share is based on
-    NVLink bytes if the power samples have one level.
+    is based on SM activity and NVLink bytes. The larger estimate is returned, because power may
+    have three levels (idle, transfers, and work). Without GPM, the share is based on NVLink bytes
+    if the power samples have one level.
     """
     if only_spins(second):
         return second.activity

@@ -71,7 +71,8 @@ BY_FACT: dict[FactKind, str] = {
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the name of the first step for a state with these facts, or None if it is healthy."""
+    """Return the name of the first step for a state with the facts `found`, if it is not
+    healthy."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]

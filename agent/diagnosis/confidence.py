@@ -1,7 +1,7 @@
 """Confidence of a verdict: the share of similar verdicts on test loads that were correct.
 
-Verdicts are similar if the fields of `Likeness` are equal. `confidence.toml` contains the numbers
-of similar verdicts. `python -m tests.hardware.confidence TAPE ...` generates the file from
+Verdicts are similar if they have the same properties (`Likeness`). `confidence.toml` contains the
+numbers of similar verdicts. `python -m tests.hardware.confidence TAPE ...` generates the file from
 recordings of test loads with known time shares. A verdict is correct if the measured share of its
 state and cause is within ten percentage points of the known share.
 """

@@ -50,7 +50,7 @@ class ProcessEvidence:
     context: TickContext
 
     def rate(self, metric: Metric, *labels: str, seconds: float = SPAN) -> float | None:
-        """Return the increase per second of a counter of these processes or their cgroup."""
+        """Return the increase per second of a counter of the GPU's processes or their cgroup."""
         return self.context.samples.rate(metric, *self.labels, *labels, seconds=seconds)
 
     def mean(self, metric: Metric) -> float:

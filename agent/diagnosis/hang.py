@@ -71,10 +71,10 @@ def _on_several_hosts(e: Evidence) -> bool:
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
-    """Return the GPUs whose processes the rest of the job waits for, or none if this is unclear.
-    These are the GPUs with stopped processes. If there are none, they are the GPUs with sleeping
-    processes and no spinning kernels, if kernels or threads spin on all other GPUs. Otherwise, they
-    are the GPUs with sleeping processes, if threads spin on all other GPUs."""
+    """Return the GPUs whose processes the rest of the job waits for, or none if this is unclear. If
+    processes are stopped, return their GPUs. Otherwise, if kernels or threads of all other GPUs
+    spin, return the GPUs with sleeping processes and no spinning kernels. Otherwise, if threads of
+    all other GPUs spin, return the GPUs with sleeping processes."""
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:
         return stopped

@@ -282,7 +282,7 @@ def peer_works(e: Evidence) -> Found:
 
 
 def unexplained(e: Evidence) -> Found:
-    """Return the facts about inactive time of unknown cause, for example its length."""
+    """Return a fact about inactive time of unknown cause: the GPU is quiet, or partly active."""
     if e.is_quiet:
         held_after = Figure("held_after", e.context.thresholds.held_after, None, SECONDS)
         return (Fact(FactKind.QUIET, (held_after,)),)

@@ -193,7 +193,7 @@ class JobWatch:
         accounts: Mapping[str, GpuStateTime],
         stopped: Mapping[tuple[str, ...], Set[int]],
     ) -> None:
-        """Update which jobs hang, and which processes they wait for."""
+        """Determine which jobs hang, and which processes these jobs wait for."""
         self._hangs = {}
         for record in self._records:
             gpus = record.group.gpus

@@ -15,9 +15,9 @@ FEWEST = 20
 an outlier. With 60 samples, the results for all recorded loads are the same."""
 
 APART = 0.62
-"""Maximum ratio of the lower to the upper level at which the levels are distinct. Measured, it is
-0.31 to 0.53 if a job alternates between work and waiting or communication, and at least 0.76
-otherwise. With 0.78, five fewer of 180 recorded GPUs would be diagnosed correctly."""
+"""Maximum ratio of the lower to the upper level at which the levels are distinct. In recordings,
+the ratio is 0.31 to 0.53 if a job works only part of the time, and at least 0.76 otherwise. With
+0.78, five fewer of 180 recorded GPUs would be diagnosed correctly."""
 
 
 @dataclass(frozen=True, slots=True)

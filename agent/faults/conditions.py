@@ -136,8 +136,8 @@ OVER_TIME: Mapping[str, tuple[Counted, Callable[[float, float], float]]] = {
     "last_over_time": (Counted.PRESENCE, lambda *_: 1.0),
     "max_over_time": (Counted.PRESENCE, lambda *_: 1.0),
 }
-"""Maps PromQL functions to the kind of sum that they need and to a function that computes their
-result from this sum and the range (s)."""
+"""Maps each PromQL function to the kind of sum that it needs, and to a Python function that
+computes the result from the sum and the range (s)."""
 
 TOKEN = re.compile(
     r'\s*(\d+(?:\.\d+)?(?:e[-+]?\d+)?|"[^"]*"|\[\w+\]|[A-Za-z_:][\w:]*|[=!]~|[=!<>]=|\S|$)'

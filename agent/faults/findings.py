@@ -57,6 +57,6 @@ def action(finding: Finding) -> str:
 
 
 def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Return the text with `-i GPU` in its commands replaced with the option for these GPUs."""
+    """Return `text` with `-i GPU` in its commands replaced with `-i` and the given GPU indices."""
     listed = ",".join(map(str, gpus))
     return text.replace("-i GPU", f"-i {listed}") if listed else text

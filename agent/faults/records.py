@@ -15,7 +15,7 @@ SHARED_TENSOR_RECORD = "instance_job_id:dgx_gpu_job_tensor_throughput_seconds:in
 """SHARED_SECONDS_RECORD and the following names are for shared GPUs, which the other rules omit."""
 
 REPORT_EVERY = "5m"
-"""Window and evaluation interval of these recording rules."""
+"""Window and evaluation interval of the recording rules for reports."""
 
 BUSY_DISK = 0.9
 """A disk without a known limit is full if it has requests in flight for this share of time."""

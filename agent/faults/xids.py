@@ -67,7 +67,7 @@ def _row(severity: Severity, action: str, codes: str = "") -> dict[str, str]:
 
 
 def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression that matches exactly these codes."""
+    """Return a regular expression that matches the given codes and no others."""
     tens: dict[int, list[int]] = {}
     for code in sorted(codes):
         tens.setdefault(code // 10, []).append(code % 10)

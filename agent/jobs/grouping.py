@@ -85,8 +85,8 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 
 COMPARED = 120.0
-"""Seconds for which sent bytes are summed and compared. In 10 ms, the time between two readings of
-a tick, a GPU then sends less than a third of EQUAL of the sum."""
+"""Seconds over which the sent bytes of two GPUs are compared. Their readings may be 10 ms apart,
+which changes the compared bytes by less than a third of EQUAL."""
 
 EQUAL = 3e-4
 """Maximum relative difference between the bytes that two GPUs in lockstep send. This value was

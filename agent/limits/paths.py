@@ -99,8 +99,7 @@ class PathAccounts:
     inventory: Callable[[], GpuInventory] = GpuInventory
     _resolved_by: Settings | None = None
     _of_limits: ReadOutput = field(default_factory=lambda: ReadOutput(0.0))
-    """Samples of the metrics that report the limits. They change only when the limits are
-    updated."""
+    """Samples of the metrics that report the limits. They change only with the limits."""
 
     def threshold(self, path: str) -> float:
         return float(getattr(self.configuration.current[SaturationConfig], path))
@@ -147,8 +146,7 @@ class PathAccounts:
             path.saturated += seconds
 
     def forget(self, now: float) -> None:
-        """Drop the accounts of paths that have been missing for an hour, for example of removed
-        NICs."""
+        """Drop the accounts of paths that have been missing for an hour, such as removed NICs."""
         paths = self.paths.items()
         self.paths = {k: p for k, p in paths if k in self.limits or p.until + KEPT_S >= now}
 

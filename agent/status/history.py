@@ -87,7 +87,8 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write the values of a tick to all `slots`. A late tick has several slots."""
+        """Write a tick's values to all `slots`. A late tick also fills the slots of missed
+        seconds."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
