@@ -86,7 +86,7 @@ class Clock(Protocol):
 
 
 STARTED = 600.0
-"""Seconds after boot, after which the machine is assumed to have synchronized its clock."""
+"""A machine is assumed to have synchronized its clock this many seconds after boot."""
 
 
 class SystemClock:

@@ -95,8 +95,8 @@ def _columns(by: tuple[str, ...], rank: str) -> tuple[Column, ...]:
 
 
 def _begin(text: str) -> str:
-    """Return the first sentences of a text, as many as fit in two lines. Grafana cuts off the third
-    line of a text that replaces a label."""
+    """Return as many of the first sentences as fit in two lines. Grafana cuts off the third line of
+    a text that replaces a label."""
     whole = text[:TWO_LINES].rpartition(". ")[0]
     return text if len(text) <= TWO_LINES else f"{whole}. …"
 

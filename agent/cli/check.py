@@ -158,7 +158,7 @@ def kernel_lines(lines: Iterable[LogLine]) -> str:
 
 
 def write(path: Path, texts: Mapping[str, str]) -> str:
-    """Write `texts` to an archive with mode 0600, and return a list of its files as text."""
+    """Write `texts` to an archive with mode 0600. Return its file names, separated by commas."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in texts.items():

@@ -105,7 +105,7 @@ class RealKernelLog(KernelLog):
         return descriptor
 
     def _reached(self) -> float | None:
-        """Return the stored timestamp of the last line read, or None if it precedes the boot."""
+        """Return the stored timestamp of the last line read since boot, or None if unknown."""
         try:
             boot, at = self._path.read_text().split() if self._path else ("", "")
             same = boot == BOOT_ID.read_text().strip()

@@ -197,7 +197,7 @@ class GpuThreads:
                     left.at_rest.wait(max(0.0, until - time.perf_counter()))
 
     def take_back(self, *, unused: bool = False) -> None:
-        """End the own threads of GPUs that have recovered, or all idle ones if `unused` is true."""
+        """End the threads of GPUs that have recovered, or all idle threads if `unused` is true."""
         now = self._clock.monotonic()
         for left in self.left.values():
             probation = min(PROBATION * left.pause, LONGEST_PROBATION) if left.hung else 0.0

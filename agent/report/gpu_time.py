@@ -83,8 +83,8 @@ class GpuTime(NamedTuple):
 
 class Report(NamedTuple):
     """A report on the time from `begin` to `end` (Unix timestamps). `covered` is the share of GPU
-    time with data, and `before` is the share of GPU time that was lost in the previous period of
-    the same length. Both are None if unknown."""
+    time with data, and `before` is the share of GPU time that was lost in an equally long time
+    before `begin`. Both are None if unknown."""
 
     by: str
     begin: float

@@ -61,8 +61,8 @@ class NoAnswer(BadInput):
 
 
 def prometheus_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
-    """Return a report on the period `since`, with data from Prometheus. A `known` price has
-    precedence over the prices of the nodes. Raise NoAnswer if the server does not respond."""
+    """Return a report on the last `since`, such as 7d, with data from Prometheus. A `known` price
+    has precedence over the prices of the nodes. Raise NoAnswer if the server does not respond."""
     now, price = time.time(), known or price_of(url, since)
     each = prices_of(since) if price.each and not known else ""
     rows = from_prometheus(url, since, by, job, each)
@@ -76,7 +76,7 @@ def prometheus_report(url: str, since: str, by: str, job: str, known: Price | No
 
 
 def agent_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
-    """Return a report on the period `since`, with data from an agent. A `known` price has
+    """Return a report on the last `since`, such as 7d, with data from an agent. A `known` price has
     precedence over the price of the agent. Raise NoAnswer if the agent does not respond."""
     now, price = now_and_price(url)
     hours = None if job else from_hours(url, now, since, by, "")
@@ -91,9 +91,9 @@ def agent_report(url: str, since: str, by: str, job: str, known: Price | None) -
 
 
 def from_prometheus(url: str, since: str, by: str, job: str, each: str = "") -> tuple[GpuTime, ...]:
-    """Return the GPU-seconds in the period `since`, grouped by `by`. If `job` is not empty, return
-    only that job. Include costs if `each` is a query for the price of each node. Raise BadInput if
-    the job name is invalid, and NoAnswer if Prometheus does not respond."""
+    """Return the GPU-seconds in the last `since`, such as 7d, grouped by `by`. If `job` is not
+    empty, return only that job. Include costs if `each` is a query for the price of each node.
+    Raise BadInput if the job name is invalid, and NoAnswer if Prometheus does not respond."""
     if job and not re.fullmatch(r"[A-Za-z0-9_.:@/+-]{1,128}", job):
         raise BadInput(f"{job!r:.60} is not a job: letters, digits and _.:@/+- are expected")
     named = '{job_id!=""}' if by not in HARDWARE else ""
@@ -154,13 +154,13 @@ def _sums(
 
 
 def prices_of(since: str) -> str:
-    """Return PromQL for the last price of each node in the period `since`."""
+    """Return PromQL for the latest price of each node in the last `since`, such as 7d."""
     return f"max by (cluster, {NODE}) (last_over_time({PRICE.name}[{since}]))"
 
 
 def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
-    """Return the GPU-seconds with data and all GPU-seconds of each node in the period `since`. If
-    the number of GPUs is unknown, use the largest number with data in any five minutes."""
+    """Return the GPU-seconds with data and all GPU-seconds of each node in the last `since`. If the
+    number of GPUs is unknown, use the largest number with data in any five minutes."""
     every, seconds, by = records.REPORT_EVERY, records.SECONDS_RECORD, "sum by (cluster, instance)"
     fullest = f"max_over_time({by} ({seconds})[{since}:{every}])"
     gpus = f"max by (cluster, instance) (max_over_time({GPUS_EXPECTED.name}[{since}]))"
@@ -176,8 +176,8 @@ def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
 
 
 def lost_before(url: str, since: str, by: str) -> float | None:
-    """Return the share of GPU time that was lost in the previous period of the same length, or None
-    if no time was lost or there is no data."""
+    """Return the share of GPU time that was lost in the `since` before the last `since`, or None if
+    no time was lost or there is no data."""
     jobs = "" if by == "node" else ', job_id!=""'
     seconds = records.SECONDS_RECORD
     lost, whole = (

@@ -72,7 +72,7 @@ class SimulatedDriver:
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
         """Make an NVML function return the error `code`, for one GPU or for all. If `code` is None,
-        stop the error."""
+        the function succeeds again."""
         if code is None:
             self.failures.pop((function, index), None)
         else:

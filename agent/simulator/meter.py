@@ -52,7 +52,7 @@ class StepRates:
         self.names = dict.fromkeys(rates)
 
     def place(self, seconds: float) -> StepPlace:
-        """Return the position at `seconds` after the start of the first step."""
+        """Return the position in a step at `seconds` after the start of the first step."""
         if not self._last:
             return 0, 0.0, 1.0, seconds
         begin, end = self._present

@@ -1,9 +1,9 @@
 """Scenarios and single faults: their effects, and the systems that support them.
 
 README.md in this folder lists the GPUs that each scenario affects. Two scenarios run only in
-fleets: in waits-for-node, the node waits for another node of its job in each step; in slow-node,
-another node waits for this node. A single fault, such as `xid-79` (XID 79), runs with training. A
-name may combine a scenario and faults, as in `training+ecc-rising+raid-degraded`.
+fleets: in waits-for-node, the node waits for another node of its job in each step, and in
+slow-node, another node waits for it. A single fault, such as `xid-79` (XID 79), runs with training.
+A name may combine a scenario and faults, as in `training+ecc-rising+raid-degraded`.
 
 After each fault, `Machine.apply` updates the rates of the machine's counters.
 """
