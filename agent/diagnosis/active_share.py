@@ -246,7 +246,7 @@ def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 
 def _useful(second: ActiveSecond, peer: ActiveSecond) -> float:
-    """Return the share of time that the GPU's work takes at the peer's rate of work per active
+    """Return the share of time that the GPU's work would take at the peer's rate of work per active
     second. The rate is based on DRAM activity or, if that is too low, tensor activity."""
     if not peer.activity:
         return second.activity
@@ -284,9 +284,9 @@ def _by_level(
     second: ActiveSecond, alongside: Mapping[GpuKey, ActiveSecond], level: WorkLevel
 ) -> ActiveShares:
     """Return the shares of an active GPU based on DRAM activity. Without waiting, DRAM activity is
-    assumed to be that of `level`, so missing DRAM activity shows the time of waiting. The GPU waits
-    for the peer that waits least. If all ranks wait, kernel launches are late. Their delay is at
-    most the idle time of the least active GPU."""
+    assumed to be that of `level`, so lower DRAM activity shows how long the GPU waits. The GPU
+    waits for the peer that waits least. If all ranks wait, kernel launches are late. Their delay is
+    at most the idle time of the least active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < NOTHING:  # only collectives or work in caches, equal on every rank

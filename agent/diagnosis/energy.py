@@ -30,8 +30,8 @@ def draws(pair: Pair | None) -> int:
 
 
 def split(seconds: Mapping[Pair | None, float], watts: Iterable[float]) -> dict[Pair | None, float]:
-    """Return each state's share of the energy, given its seconds and power samples. The lowest
-    samples are attributed to the states that draw the least power."""
+    """Return each state's share of the energy, based on the seconds in each state and the power
+    samples. The lowest samples are attributed to the states that draw the least power."""
     sums = [0.0, *accumulate(sorted(watts))]
     whole = sum(seconds.values())
 

@@ -243,7 +243,7 @@ class Evidence:
 
     @cached_property
     def has_ranks(self) -> bool:
-        """Whether the job's GPUs work together. A program may also run independent parts."""
+        """Whether the job's processes have ranks, which means that its GPUs work together."""
         return self.history.nvlink_seen or self.context.has_ranks(self.job)
 
     @cached_property

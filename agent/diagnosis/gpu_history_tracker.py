@@ -78,7 +78,7 @@ class Bursts:
 
 @dataclass(slots=True)
 class GpuHistoryTracker:
-    """Updates the history of a GPU on every tick. `seen` is the history for the rules."""
+    """Updates the history of a GPU on every tick. Rules use the history in `seen`."""
 
     seen: GpuHistory = field(default_factory=lambda: GpuHistory(nvlink_seen=False))
     _pids: frozenset[str] = frozenset()

@@ -42,9 +42,9 @@ def waits_at_rest(e: Evidence, rank: RankActivity) -> bool:
 
 
 def hung(e: Evidence) -> tuple[bool, Found] | None:
-    """Return whether a job of which all GPUs wait hangs, and the fact that shows the wait. False
-    means that it may still be waiting for a process on a different host. Return None if any GPU of
-    the job works, or if nothing shows that a GPU waits for another GPU."""
+    """Return whether a job whose GPUs all wait hangs, and a fact about the wait. False means that
+    it may still be waiting for a process on a different host. Return None if any GPU of the job
+    works, or if nothing shows that a GPU waits for another GPU."""
     least = LEADER_WINDOW
     if e.history.waits_for < least or not e.peers:  # first, to avoid reading every peer
         return None

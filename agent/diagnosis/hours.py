@@ -66,7 +66,7 @@ class Hour(msgspec.Struct):
         return rows.get(who, self.rows[-1])
 
     def add(self, other: "Hour", *, named: bool = True) -> "Hour":
-        """Add the totals in `other`, and return self. If `named` is false, omit the owners."""
+        """Add the totals in `other`, and return this hour. If `named` is false, omit owners."""
         for more in other.rows:
             who = (more.job_id, more.user, more.partition, more.account) if named else NO_OWNER
             row = self.row(who)

@@ -225,13 +225,13 @@ def _disk(e: Evidence) -> Cause:
 
 
 def own_thread(e: Evidence) -> Found:
-    """Return the fact that launching threads run while the GPU is inactive."""
+    """Return a fact about launching threads that run while the GPU is inactive."""
     cores = Figure("cores", e.host.own("running"), None, CORES)
     return (Fact(FactKind.ONE_THREAD, (cores, ratio("activity", e.second.activity))),)
 
 
 def workers_run(e: Evidence) -> Found:
-    """Return the fact that workers run or wait for a core."""
+    """Return a fact about workers that run or wait for a core."""
     queued = e.host.own("queued") + e.host.share("working", "queued")
     running = e.host.share("working", "running")
     if queued > running:
@@ -274,7 +274,7 @@ def comes_over_network(e: Evidence) -> Found:
 
 
 def peer_works(e: Evidence) -> Found:
-    """Return the fact that another GPU of the job works while this GPU's process sleeps."""
+    """Return a fact about another GPU of the job, which works while this GPU's process sleeps."""
     peer = awaited(e)
     if peer is None:
         return ()

@@ -262,7 +262,7 @@ def _names(samples: SampleStore) -> dict[str, tuple[str, JobLabels]]:
 
 
 def _why_not(pulses: Iterable[GpuPulse | None]) -> Reason:
-    """Return the reason why a job has no step time, which is the most frequent one of its GPUs."""
+    """Return why a job has no step time: the most frequent of the reasons for its GPUs."""
     reasons = [one.reason for one in pulses if one is not None and one.reason]
     return max(reasons, key=reasons.count) if reasons else Reason.NOT_ENOUGH
 

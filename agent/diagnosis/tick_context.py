@@ -38,7 +38,7 @@ NOTHING_SEEN = RankActivity()
 
 @dataclass(frozen=True)
 class GpuHistory:
-    """The history of a GPU, for longer times than samples are stored."""
+    """The history of a GPU. It covers more time than the stored samples."""
 
     idle_for: float = 0.0  # seconds for which neither the GPU nor its processes have done anything
     waits_for: float = 0.0  # seconds of only spinning, or of idling with its processes at rest

@@ -12,7 +12,7 @@ from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
-    """An Alertmanager rule: a source alert hides target alerts with the same labels `equal`."""
+    """An Alertmanager rule: a source alert hides target alerts if their labels `equal` match."""
 
     source_matchers: tuple[str, ...]
     target_matchers: tuple[str, ...]

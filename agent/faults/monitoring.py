@@ -27,7 +27,7 @@ def driver_released(machine: Look, _: Fault) -> Iterator[Seen]:
 
 
 def values_absent(machine: Look, _: Fault) -> Iterator[Seen]:
-    """Yield each reason for absent values that is a fault, with the number of affected metrics."""
+    """Yield each reason for absent values that indicates a fault, with the number of metrics."""
     if machine.has("driver_hangs"):
         return  # avoids two findings for the same fault
     absent = {(a.reason, a.metric.name) for a in machine.absences if not of_silent(a)}

@@ -28,7 +28,7 @@ class Counted(Enum):
 
 
 class Ask(NamedTuple):
-    """The data that a condition needs: sums over a window (s), or latest values if it is 0."""
+    """The data that a condition needs: sums over `window` seconds, or latest values if it is 0."""
 
     metric: Metric
     window: float

@@ -178,11 +178,12 @@ class Receipt:
 class Job:
     """A running job: its receipt so far and its progress.
 
-    `step` is the step time in seconds, with a `confidence` from 0 to 1. If it is unknown, `why_not`
-    is the reason. `never_waits` is the GPU that all other GPUs wait for. `shares` contains the
-    job's share of each GPU that other jobs also use, or None if unknown. `rates` contains steps per
-    second in intervals of ten seconds, oldest first. `lost` contains GPUs that no longer respond.
-    `at_rest` is true if all GPUs of the job are in the state `held` or `idle`.
+    `step` is the step time in seconds, with a `confidence` from 0 to 1. If the step time is
+    unknown, `why_not` is the reason. `never_waits` is the GPU that all other GPUs wait for.
+    `shares` contains the job's share of each GPU that other jobs also use, or None if unknown.
+    `rates` contains steps per second in intervals of ten seconds, oldest first. `lost` contains
+    GPUs that no longer respond. `at_rest` is true if all GPUs of the job are in the state `held` or
+    `idle`.
     """
 
     receipt: Receipt

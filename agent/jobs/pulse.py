@@ -116,7 +116,7 @@ class PulseReading(NamedTuple):
 
 
 class Period(NamedTuple):
-    """The period found in a window (in values or seconds), and its autocorrelation."""
+    """A period in a window (in values or seconds), and the autocorrelation at this period."""
 
     length: float
     strength: float
@@ -213,7 +213,7 @@ class Pulse:
 
 
 def _agreed(windows: Sequence[Period]) -> Period | None:
-    """Return the period in which most windows agree, or None if fewer than AGREEING agree."""
+    """Return the period on which most windows agree, or None if fewer than AGREEING agree."""
     best: list[Period] = []
     for one in windows:
         like = (other for other in windows if other.resolved == one.resolved)

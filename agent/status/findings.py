@@ -71,7 +71,7 @@ def near_ends(
 
 
 def _between(one: ActiveFault, other: ActiveFault) -> str:
-    """Return a string with the NVLinks between two GPUs that are down, and both GPUs."""
+    """Return a string with the NVLinks that are down and the GPUs that they connect."""
     count = len(one.finding.names)
     link, links, are = ("link", "NVLink", "is") if count == 1 else ("links", "NVLinks", "are")
     found = [(end.finding.gpu, ", ".join(end.finding.names)) for end in (one, other)]

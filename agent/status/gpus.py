@@ -59,8 +59,8 @@ class Loss(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """The state of a GPU in a tick. `pair` is its state and cause, or None for the reason `reason`,
-    which `why` explains. `beside` is the largest recent loss, or None if that is small."""
+    """The state of a GPU in a tick. `pair` is its state and cause. If they are unknown, `reason`
+    and `why` explain this. `beside` is the largest recent loss, or None if that is small."""
 
     identity: GpuIdentity
     pair: Pair | None
@@ -211,8 +211,8 @@ def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
 def window(
     history: History, uuid: str, verdict: Verdict, job: Job | None
 ) -> tuple[Mapping[Pair, float], int]:
-    """Return a GPU's time shares by state and cause in the last 15 minutes (or since a newer job
-    started), and the seconds with a known state. If these are 0, the shares cover 10 s."""
+    """Return a GPU's time shares by state and cause, and the seconds with a known state that they
+    cover: the last 15 minutes or, if shorter, those of its job. If 0, they cover the last 10 s."""
     if (kept := history.gpus.get(uuid)) is not None:
         watched = job.receipt.watched if job else SPAN
         shares, known = kept.window(history.newest or 0, max(1, int(watched)))
@@ -307,7 +307,7 @@ def reasons(gpu: Judged) -> tuple[str, ...]:
 
 
 def slowed(gpu: Judged) -> tuple[str, ...]:
-    """Return texts about time lost to low clocks, or none if the current state is `throttled`."""
+    """Return texts about time lost to low clocks, unless the current state is `throttled`."""
     if gpu.verdict is None or gpu.pair is None or gpu.pair[0] is State.THROTTLED:
         return ()
     return tuple(

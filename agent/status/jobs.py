@@ -104,7 +104,7 @@ def receipt_text(receipt: Receipt, *, hung: bool = False) -> str:
 
 def hours_text(receipt: Receipt) -> str:
     """Return a text with the GPU-hours, the lost GPU-hours, and the shares of the other states,
-    largest first. The whole is the observed time plus the time of lost GPUs."""
+    largest first. The shares are relative to the observed time plus the time of lost GPUs."""
     lost, missing = receipt.lost, receipt.missing
     words: tuple[list[str], list[str]] = [], []
     observed = receipt.gpu_seconds / max(receipt.gpu_seconds + missing, 1.0)

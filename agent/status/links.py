@@ -129,7 +129,7 @@ def nvlink_graph(
 
 
 def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) -> str:
-    """Return a title of the graph with the number of links that are up and the total number. The
+    """Return the title of the graph, with the number of links that are up and the total number. The
     total includes links of lost GPUs."""
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
     if spec and kind == "switch":
