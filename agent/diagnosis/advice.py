@@ -67,7 +67,7 @@ ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
 BY_FACT: dict[FactKind, str] = {
     FactKind(kind): step for kind, step in _TABLE["step_by_fact"].items()
 }
-"""Names of more specific first steps, by the kind of fact to which they apply."""
+"""First steps that replace those in OF_PAIR if a verdict has a fact of the given kind."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:

@@ -13,8 +13,8 @@ from agent.diagnosis.inactive_share import doubts
 from agent.model import Cause, Pair
 
 ADVICE_SECONDS = 900.0
-"""Time constant of the exponential decay of lost time, in seconds. Advice based only on the last
-second would not be typical, for example at the end of a checkpoint."""
+"""Time constant of the exponential decay of lost time, in seconds. The last second alone may not be
+typical. For example, a checkpoint reads data in its last second."""
 
 
 def _no_time() -> defaultdict[Pair, defaultdict[str, float]]:

@@ -118,7 +118,7 @@ class Evidence:
         value, self.labels = self.context.samples.value, self.gpu.labels
         self.processes = value(process.PROCESSES, *self.labels)
         self.activity = value(activity.ACTIVITY, *self.labels)
-        """Activity in this tick. It determines how much of the tick's time was inactive."""
+        """Activity in this tick. It determines for how much of the tick the GPU was inactive."""
 
     @cached_property
     def host(self) -> ProcessEvidence:

@@ -69,7 +69,8 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """Current severity, which is `info` while a read is only late. The alert's may differ."""
+        """Severity of the fault now: `info` while a read is only late. Its alert may be more
+        severe."""
         return Severity.INFO if self.late else self.finding.severity
 
     @property

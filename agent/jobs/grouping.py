@@ -86,7 +86,7 @@ def _grouped_by(members: Sequence[JobMember]) -> GroupedBy:
 
 COMPARED = 120.0
 """Seconds over which the sent bytes of two GPUs are compared. Their readings may be 10 ms apart,
-which changes the compared bytes by less than a third of EQUAL."""
+which is less than a third of EQUAL of this time."""
 
 EQUAL = 3e-4
 """Maximum relative difference between the bytes that two GPUs in lockstep send. This value was
