@@ -21,10 +21,8 @@ def main() -> None:
         with suppress(OSError):  # name in `ps` and `systemctl status` instead of Python's
             Path("/proc/self/comm").write_text("dgx-telemetry")
         gc.disable()  # imports leave no garbage, and searching for it takes 10 % of the startup
-    # When aiohttp is imported, it creates client TLS contexts that load all CA certificates of the
-    # machine. That wastes 2 MB of memory in a server that never makes a request. Only the children
-    # of `up` and the `report` command make HTTPS requests.
-    if sys.argv[1:2] not in (["up"], ["report"]):
+        # When aiohttp is imported, it creates client TLS contexts that load all CA certificates of
+        # the machine. That wastes 2 MB of memory in a server that never makes an HTTPS request.
         os.environ["SSL_CERT_FILE"] = os.devnull
     for name in ("stdin", "stdout", "stderr"):  # otherwise, a file would reuse its number
         if getattr(sys, name) is None:

@@ -79,5 +79,5 @@ def asked(arguments: argparse.Namespace, settings: Settings) -> tuple[RunningAge
         why = f"No agent to ask, so this machine is read here, without its history: {error}"
         if here.web_config_file:
             why += " (with TLS or passwords: --agent https://USER:PASSWORD@NAME:PORT)"
-        return None, why
+        return None, f"{why}."
     return agent, ""

@@ -381,12 +381,19 @@ def test_a_proxy_is_asked_for_other_hosts(
     assert "secret" not in shown
 
 
-def test_the_command_knows_who_signs(tmp_path: Path) -> None:
+NO_STATUS = "does not respond as an agent of version"  # read over TLS all the same
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("report", "this agent has watched no job yet"), ("once", NO_STATUS), ("check", NO_STATUS)],
+)
+def test_a_command_knows_who_signs(tmp_path: Path, command: str, said: str) -> None:
     authority = Authority(tmp_path)
     with server(of_agent(), authority.sign("here")) as (address, _):
         url = f"https://{address}"
         done = run_to_end(
-            [sys.executable, "-m", "agent", "report", "--agent", url],
+            [sys.executable, "-m", "agent", command, "--agent", url],
             SSL_CERT_FILE=str(authority.pair.cert),
         )
-    assert "this agent has watched no job yet" in done.stderr
+    assert said in done.stderr
