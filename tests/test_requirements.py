@@ -27,6 +27,7 @@ WANTED = {
     "agent": AGENT,
     "source": SOURCE,
     "dev": [*AGENT, *SOURCE, *PROJECT["dependency-groups"]["dev"]],
+    "pip": ["pip"],
 }
 PIN = re.compile(r"^([\w.-]+)==(\S+)[^\n]*(?: \\\n +--hash=sha256:[0-9a-f]{64})+$", re.MULTILINE)
 

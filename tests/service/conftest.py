@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -33,7 +32,9 @@ def built(into: Path, kind: str, **changed: str) -> None:
 
 def _wheels() -> Path:
     """The folder with the wheels of these requirements, kept like the roots of machines."""
-    wanted = (ROOT / "deploy/requirements/agent.txt").read_bytes()
+    wanted = b"".join(
+        (ROOT / f"deploy/requirements/{n}.txt").read_bytes() for n in ("agent", "pip")
+    )
     return CACHE / f"wheels-{hashlib.sha256(wanted).hexdigest()[:12]}"
 
 
@@ -94,7 +95,6 @@ def container(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     for rpm in packages.glob("*.rpm"):
         shutil.copy(rpm, shared)
     subprocess.run(["dpkg-deb", "-x", package, shared / "unpacked"], check=True)
-    shutil.copytree(str(distribution("pip").locate_file("pip")), shared / "pip")
     (shared / "crashing").mkdir()
     crashing_library.make(shared / "crashing")
     with Container(shared, stage / "boot.log") as container:

@@ -16,7 +16,7 @@ def environment(container: Container, home: str, owner: str) -> str:
     wheels = "/mnt/unpacked/usr/lib/dgx-telemetry/wheels"
     container.run(
         f"$({PYTHON}) -m venv --without-pip {home} && "
-        f"{home}/bin/python /mnt/pip install --quiet --no-compile --no-index "
+        f"{home}/bin/python $(echo {wheels}/pip-*.whl)/pip install --quiet --no-compile --no-index "
         f"--root-user-action ignore --find-links {wheels} dgx-telemetry && chown -R {owner} {home}"
     )
     return f"{home}/bin/dgx-telemetry"

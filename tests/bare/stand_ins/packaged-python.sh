@@ -5,7 +5,7 @@ case "$*" in
         mkdir -p "$4/bin" "$4/lib"
         ln -s "$0" "$4/bin/python"
         ;;
-    *zipfile*)
+    *install*)
         home=${0%/bin/python}
         echo package >"$home/lib/package"
         echo "#!$0" >"$home/bin/dgx-telemetry"
