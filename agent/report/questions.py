@@ -176,8 +176,8 @@ def counted(url: str, since: str) -> dict[str, tuple[float, float]]:
 
 
 def lost_before(url: str, since: str, by: str) -> float | None:
-    """Return the share of GPU time that was lost in the `since` before the last `since`, or None if
-    no time was lost or there is no data."""
+    """Return the share of GPU time that was lost in the time before the report, for as long as the
+    report covers. Return None if no time was lost or there is no data."""
     jobs = "" if by == "node" else ', job_id!=""'
     seconds = records.SECONDS_RECORD
     lost, whole = (
