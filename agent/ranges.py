@@ -84,7 +84,7 @@ def device_ranges(devices: tuple[str, ...], between: str = ", ") -> str:
 
 
 def _ranged(names: list[list[str]]) -> list[str]:
-    """Return split names joined into one range, if they differ in only one number."""
+    """Join names that are split into text and numbers. If only one number differs, form a range."""
     apart = [place for place, parts in enumerate(zip(*names, strict=True)) if len({*parts}) > 1]
     if len(apart) != 1:
         return list(map("".join, names))

@@ -11,7 +11,7 @@ from agent.metrics import beside
 
 
 class Receivers(Section, frozen=True):
-    """Settings of receivers such as Slack. An empty first setting turns a receiver off."""
+    """Settings of receivers such as Slack. It is off if its first setting is empty."""
 
     table = "alertmanager"
     webhook_url: Url = ""  # not secret; the token is in a file

@@ -65,13 +65,13 @@ class DefaultSet:
         return found
 
     def answered(self, client: str) -> None:
-        """Record a response to a client, for every series that is still exported as 0."""
+        """For every series that is still exported as 0, count the response to this client."""
         for part in list(self._new.values()):  # the rendering thread may change it
             if client in part.answers or len(part.answers) < 64:  # clients
                 part.answers[client] += 1
 
     def _grown(self, metric: Metric, samples: list[Sample], now: float) -> list[Sample]:
-        """Return the samples of series that were ever above 0. New counters have the value 0."""
+        """Return the samples of series that have ever been above 0. A new counter starts at 0."""
         kept = self._kept.setdefault(metric.name, set())
         devices = self._devices.setdefault(metric.name, set())
         own = [at for at, label in enumerate(metric.labels) if label not in metric.parts]

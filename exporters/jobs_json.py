@@ -9,7 +9,7 @@ from exporters.snapshot_json import Document, instant
 
 
 def jobs_document(jobs: WatchedJobs) -> Document:
-    """Return all jobs for JSON: running jobs by their first GPU, and ended jobs, latest first."""
+    """Return all jobs for JSON: running jobs ordered by GPU, and ended jobs, latest first."""
     return {
         "running": [job_document(job) for job in jobs.running],
         "ended": [receipt_document(receipt) for receipt in jobs.ended],

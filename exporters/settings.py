@@ -79,7 +79,7 @@ class NvlinkConfig(Section, frozen=True):
 
 class MetricsConfig(Section, frozen=True):
     """Settings of `/metrics`. `set` selects all series or the default set. Metric families whose
-    names match `keep` have all their series. Families whose names match `drop` are omitted."""
+    names match `keep` are complete in either case. Families that match `drop` are omitted."""
 
     table = "metrics"
 

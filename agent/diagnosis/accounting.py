@@ -129,7 +129,7 @@ class GpuStateTime:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Divides each GPU's time by state and cause on every tick, and keeps its account."""
+    """Divides each GPU's time by state and cause on every tick, and keeps the running totals."""
 
     inventory: Callable[[], GpuInventory]
     bandwidth: PathAccounts

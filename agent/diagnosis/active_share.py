@@ -238,7 +238,7 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
 
 def _longer_at_lower_power(second: ActiveSecond, peer: ActiveSecond) -> float:
     """Return how much longer this GPU is at the lower power level than the peer, as a share of
-    time. Both GPUs spend the same time on transfers, so this GPU waits during the difference."""
+    time. Both GPUs transfer for the same time, so the difference is time spent waiting."""
     if second.power is None or peer.power is None or not second.power.distinct:
         return 0.0
     mine, theirs = not_computing(second), not_computing(peer)
@@ -331,7 +331,7 @@ def _small_messages(second: ActiveSecond) -> float:
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
     """Return the assumed ratio of SM activity to overall activity while the GPU computes. It is
-    higher than in `level`, which may include transfers. Dense matrix products use all SMs."""
+    above that of `level`, whose windows may include transfers, and is 1 for dense products."""
     if _transfers_alone(second):
         return _working_sm(second)
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0

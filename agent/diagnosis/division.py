@@ -300,8 +300,8 @@ def waits_for_peer(e: Evidence, shares: ActiveShares) -> Iterator[Fact]:
 
 
 def throttled(e: Evidence, own: float) -> Iterator[tuple[Pair, float, Found]]:
-    """Yield the share of time that a GPU loses to low clocks, with its cause and facts. It is
-    `own`, the share of own work, multiplied by the relative reduction of the clock."""
+    """Yield the share of time that a GPU loses to low clocks, with its cause and facts. The
+    share is that of the GPU's own work (`own`) multiplied by the relative clock reduction."""
     if e.clock is None or not e.clock_reference:
         return
     lost = max(0.0, 1.0 - e.clock / e.clock_reference)

@@ -172,7 +172,7 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
-        """If the GPU is under load and not throttled, update the highest SM clock at this power."""
+        """If the GPU is loaded and unthrottled, remember the highest SM clock at its power draw."""
         clock, power = e.sm_clock, e.power
         if clock is None or power is None or (e.activity or 0.0) < LOADED:
             return

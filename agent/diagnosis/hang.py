@@ -72,9 +72,9 @@ def _on_several_hosts(e: Evidence) -> bool:
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:
     """Return the GPUs whose processes the rest of the job waits for, or none if this is unclear. If
-    processes are stopped, return their GPUs. Otherwise, if kernels or threads of all other GPUs
-    spin, return the GPUs with sleeping processes and no spinning kernels. Otherwise, if threads of
-    all other GPUs spin, return the GPUs with sleeping processes."""
+    processes are stopped, return their GPUs. Otherwise, return the GPUs with sleeping processes
+    and no spinning kernels, if each other GPU has spinning kernels or threads. Failing that, return
+    the GPUs with sleeping processes, if each other GPU has spinning threads."""
     stopped = [gpu for gpu, rank in ranks.items() if rank.stopped]
     if stopped:
         return stopped

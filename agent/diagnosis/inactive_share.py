@@ -95,8 +95,8 @@ def _copying(e: Evidence, inactive: float) -> float:
 
 def copies_alone(e: Evidence) -> float:
     """Return the share of time in which copies run without kernels and count as active time. With
-    GPM, it is 0, because copies do not count as active. Otherwise, it is at most the time at the
-    lower of two power levels. With a single level, it is 0 unless the GPU draws little power."""
+    GPM, it is 0, because copies do not count as active. Without GPM, power may alternate
+    between two levels, and the lower limits the share. At one level, only low power permits it."""
     if e.quality is SignalQuality.GPM:
         return 0.0
     most = at_lower_power(e.second) or (e.second.activity if e.sm_underutilised else 0.0)

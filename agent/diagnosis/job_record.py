@@ -36,7 +36,7 @@ class GpuUse:
     before: Totals | None = None  # None while the job is not on the GPU
 
     def take(self, now: Totals, share: float | None, *, shared: bool) -> None:
-        """Add the increases of the GPU's totals, multiplied by the job's share of the GPU. If the
+        """Add the increases in the GPU's totals, multiplied by the job's share, to its sums. If the
         share is unknown (None), count the seconds of the whole GPU as `undivided`."""
         before = now if self.before is None else self.before
         for key, value in now.items():
@@ -127,9 +127,9 @@ class JobRecord:
         return now - self.began + (self._older or 0.0)
 
     def _age(self, samples: SampleStore, read: Set[int], now: float) -> float | None:
-        """Return for how many seconds the job had been running when the agent first saw it. Return
-        None until its own processes have been read, because the age may be that of other processes,
-        such as an earlier Slurm job step on the same GPUs."""
+        """Return how many seconds the job had been running when the agent first saw it. Return None
+        until its own processes have been read, because until then the age may be that of others,
+        such as the processes of an earlier Slurm job step on the same GPUs."""
         known = () if read.isdisjoint(self.group.pids) else self.group.gpus
         ages = [samples.value(workload.NEWEST_PROCESS_AGE, *gpu.labels) for gpu in known]
         oldest = max((age for age in ages if age is not None), default=None)

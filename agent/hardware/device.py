@@ -112,7 +112,7 @@ class NvmlDevice:
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Return the value of each field ID in `questions`, or Absent if it has no value. Raise
-        Absent only if the GPU or the driver is gone, so that all calls fail."""
+        Absent only if the GPU or the driver is gone, in which case all calls fail."""
         driver = self.nvml.driver
         known = [q for q in questions if driver >= SINCE.get(q[0], ())]
         values = dict(zip(known, self._answers(known), strict=True))

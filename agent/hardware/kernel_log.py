@@ -71,7 +71,7 @@ class RealKernelLog(KernelLog):
     """Reads /dev/kmsg. If it cannot be opened, each call tries again. `history` is the number of
     seconds of past lines to return first. It is 0 for the agent, which counts new errors, and above
     0 for commands that read the log once. The file `kept` stores the timestamp of the last line
-    read, at which the agent continues after a restart."""
+    read, so that the agent continues from there after a restart."""
 
     def __init__(self, history: float = 0.0, kept: Path | None = None) -> None:
         self._history = history

@@ -76,7 +76,7 @@ class Slowdown(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Increase of the step time relative to `reference`."""
+        """Relative increase in the step time over `reference`, for example 0.2 for 20 %."""
         return self.step / self.reference - 1
 
 

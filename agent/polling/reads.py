@@ -151,7 +151,7 @@ class GpuRows:
     """Reads GPU rows in order, and all field IDs in one call, because the driver reads adjacent
     fields of a link together. An absent value does not affect other rows, unless the GPU is lost.
 
-    `rows` returns the rows. Each run calls it again until a row has had a value. Each run also
+    Until a row has had a value, each run calls `rows` once to get the rows. Each run also
     repeats queries that were refused, because a link that was down may have come up.
     """
 

@@ -102,8 +102,8 @@ class Judged(NamedTuple):
 
     def shown(self, main: Pair | None) -> Pair | None:
         """Return the state and cause to show: the current loss if it has lasted 20 s, or else the
-        largest recent loss. If no time is lost now, show the recent loss only if it equals
-        `main`."""
+        largest recent loss. If no time is lost now, return the current state, unless the recent
+        loss is `main`, usually the largest recent loss of all such GPUs."""
         if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
             return self.pair
         if not costs(self.pair):

@@ -36,7 +36,7 @@ def title(receipt: Receipt) -> str:
 
 
 def sentence(job: Job) -> str:
-    """Return a text about a job's progress. Problems are mentioned first."""
+    """Return a sentence about a job's progress. Problems are mentioned first."""
     parts = []
     if job.lost:
         verb = "are" if len(job.lost) > 1 else "is"
@@ -73,7 +73,7 @@ def _pace(job: Job) -> str:
 
 
 def culprit_name(one: Culprit) -> str:
-    """Return a text about a process, for example `rank 1 (pid 20008, GPU 1, stopped)`."""
+    """Return a description of a process, such as `rank 1 (pid 20008, GPU 1, stopped)`."""
     who = f"rank {one.rank}" if one.rank is not None else "a process"
     return f"{who} (pid {one.pid}, GPU {one.gpu.index}, {one.state.value})"
 
@@ -135,8 +135,8 @@ def cost_text(receipt: Receipt) -> str:
 
 
 def saving_text(receipt: Receipt, *, hung: bool = False) -> str:
-    """Return a text about the time that a job would save without its costliest known cause, or
-    about its hang. It is empty if the saving is below 5 % or above 90 % of the job's time."""
+    """Return a sentence about the time that a job would save without its costliest known cause,
+    or about its hang. It is empty if the saving is below 5 % or above 90 % of the job's time."""
     if hung:
         return "it does no work until its hang ends"
     known = (one for one in receipt.savings if one.pair[1] is not Cause.UNKNOWN)

@@ -261,7 +261,7 @@ class NvlinkGraph(Part, frozen=True, kw_only=True):
 
 
 class PairShare(Part, frozen=True, kw_only=True):
-    """The share of a job's GPU time that was spent in a state for a cause."""
+    """The share of a job's GPU time that was spent in one state due to one cause."""
 
     state: State
     cause: Cause

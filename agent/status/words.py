@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a number as text with two significant digits, or an integer if above 9.9."""
+    """Return a number as text: with two significant digits, or rounded to an integer above 9.9."""
     if 0 < value < 0.01:
         return "< 0.01"
     return f"{value:.2g}" if value < 9.95 else f"{value:.0f}"
