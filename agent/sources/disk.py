@@ -103,24 +103,25 @@ def _arrays(
     for array in bounded(out, MEMBERS, arrays, "disk.ignore", none=f"{BLOCK} lists no md array"):
         try:
             if text_or_nothing(files, f"{BLOCK}/{array}/md/array_state") in STOPPED:
-                expected, working = 1, 0  # the number of members is unknown
+                expected, missing = 1, 1  # the number of members is unknown
             else:
                 expected = raid_disks(files, array)
-                working = working_members(files, array, expected, blocks)
+                missing = missing_members(files, array, expected, blocks)
         except Absent as absent:
             out.absent(MEMBERS, absent, array)
         else:
             now = members(files, array, blocks)
             states = (_states(files, array, disk) for disk in now)
-            working -= sum("in_sync" in state and dead for state, dead in states)  # not noticed yet
-            missing = max(0, expected - working)
-            level = text_or_nothing(files, f"{BLOCK}/{array}/md/level")
-            most = expected // 2 if level == "raid10" else SURVIVES.get(level, expected - 1)
-            out.add(MEMBERS, max(0, working) if missing <= most else 0, array, "working")
-            out.add(MEMBERS, missing, array, "missing")
-            known = seen.setdefault(array, {}) | dict.fromkeys(now)
+            missing += sum("in_sync" in state and dead for state, dead in states)  # not noticed yet
+            known = seen.get(array, {}) | dict.fromkeys(now)
             failed = [disk for disk in known if missing and _failed(files, array, disk, now)]
             seen[array] = known if missing else dict.fromkeys(now)
+            if failed and len(failed) == len(known):  # md never marks a mirror's last member faulty
+                missing = expected
+            level = text_or_nothing(files, f"{BLOCK}/{array}/md/level")
+            most = expected // 2 if level == "raid10" else SURVIVES.get(level, expected - 1)
+            out.add(MEMBERS, expected - missing if missing <= most else 0, array, "working")
+            out.add(MEMBERS, missing, array, "missing")
             for disk in bounded(out, MEMBER_FAILED, failed):
                 out.add(MEMBER_FAILED, 1, array, disk)
 
@@ -180,16 +181,16 @@ def raid_disks(files: FileTree, array: str) -> int:
     return number
 
 
-def working_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
-    """Return the number of working members of an array. Arrays without redundancy have no file
-    `degraded`, so count the working members in `blocks`."""
+def missing_members(files: FileTree, array: str, expected: int, blocks: Collection[str]) -> int:
+    """Return the number of missing members of an array. Arrays without redundancy have no file
+    `degraded`, so count the members in `blocks`."""
     path = f"{BLOCK}/{array}/md/degraded"
     try:
-        return expected - int(checked(read_int(files, path), Range(0, expected), path))
+        return int(checked(read_int(files, path), Range(0, expected), path))
     except Absent as absent:
         if absent.reason is not Reason.MISSING:
             raise
-        return len(members(files, array, blocks))
+        return max(0, expected - len(members(files, array, blocks)))
 
 
 DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")

@@ -85,14 +85,20 @@ def test_arrays_count_their_members_with_and_without_redundancy(bench: HostBench
     }
 
 
-def test_a_member_that_goes_is_seen_at_the_next_look(bench: HostBench) -> None:
+@pytest.mark.parametrize("array", ["raid0 sda sdb", "raid1 sdb"])
+def test_a_member_that_goes_is_seen_at_the_next_look(array: str, bench: HostBench) -> None:
+    """The kernel counts the last member of a mirror as working even after it has gone."""
+    level, *members = array.split()
     bench.disk("sda")
     bench.disk("sdb")
-    bench.array("md0", "raid0", "2", "sda", "sdb")
-    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == 2
+    bench.array("md0", level, "2", *members, degraded="1" if level == "raid1" else "")
+    before = values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"]
+    assert before == len(members)
     (bench.root / "sys/block/sdb/stat").unlink()
     (bench.root / "sys/block/sdb").rmdir()
-    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "missing"] == 1
+    after = values(bench.read(disk, "arrays"))
+    assert after["dgx_raid_members", "md0", "missing"] == 3 - before
+    assert after["dgx_raid_members", "md0", "working"] == 0
 
 
 @pytest.mark.parametrize(
