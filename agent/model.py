@@ -225,20 +225,6 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A fault of the machine. `device` is the faulty port, link, array, or source. It is empty if
-    the fault affects the whole GPU or machine. `labels` contains further labels of the alert."""
-
-    kind: str
-    severity: Severity
-    gpu: GpuKey | None = None
-    device: str = ""
-    figures: tuple[Figure, ...] = ()
-    names: tuple[str, ...] = ()
-    labels: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-
-
 class State(StrEnum):
     """State of a GPU, such as starved."""
 
@@ -361,9 +347,8 @@ class Reading:
 class Snapshot:
     """All readings and verdicts of the agent at one tick. A snapshot is immutable.
 
-    Each GPU that is present has a verdict, or an entry in `unjudged` with the reason. `findings`
-    contains the faults of the machine, or is None before the first check. `turns` contains the
-    wall-clock seconds of each worker thread's current reads, without waits for a CPU.
+    Each GPU that is present has a verdict, or an entry in `unjudged` with the reason. `turns`
+    contains the wall-clock seconds of each worker thread's current reads, without waits for a CPU.
     """
 
     tick: int
@@ -372,7 +357,6 @@ class Snapshot:
     readings: Mapping[ReadKey, Reading] = field(default_factory=dict)
     verdicts: Mapping[GpuKey, Verdict] = field(default_factory=dict)
     unjudged: Mapping[GpuKey, Absence] = field(default_factory=dict)
-    findings: tuple[Finding, ...] | None = None
     turns: Mapping[str, float] = field(default_factory=dict)
 
     def samples(self, now: float) -> Iterator[Sample]:

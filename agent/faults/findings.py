@@ -4,17 +4,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from agent.faults.declarations import declared
-from agent.faults.model import Fault, Look, function
+from agent.faults.model import Fault, Finding, Look, function
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.windows import FaultSamples
-from agent.model import Finding, Severity, Snapshot
+from agent.model import Severity, Snapshot
 from agent.specs.sheets import SystemSpec
 
 WORST_FIRST = list(Severity)[::-1]
 USUAL = AlertThresholds()
 
 
-def by_kind(thresholds: AlertThresholds = USUAL) -> Mapping[str, Fault]:
+def by_kind(thresholds: AlertThresholds) -> Mapping[str, Fault]:
     """Return the declarations of all faults with a finding, by kind, with the given thresholds."""
     return declared(RuleParameters(thresholds)).findings
 
@@ -47,7 +47,7 @@ class Search:
 
 def action(finding: Finding) -> str:
     """Return the first step for a finding. Its commands contain the finding's disk name or PID."""
-    fault = by_kind()[finding.kind]
+    fault = finding.fault
     assert fault.finding
     text = function(fault.finding.do)(finding) if fault.finding.do else fault.do
     text = text.replace("DEVICE", finding.device).replace("http://NODE", "")

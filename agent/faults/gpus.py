@@ -7,8 +7,8 @@ from functools import cache
 from agent.catalogue import METRICS
 from agent.diagnosis.accounting import STATE
 from agent.diagnosis.advice import ADVICE
-from agent.faults.model import Fault, Look, Seen
-from agent.model import GPU_LABELS, Absence, Cause, Figure, Finding, GpuKey, Reason, State
+from agent.faults.model import Fault, Finding, Look, Seen
+from agent.model import GPU_LABELS, Absence, Cause, Figure, GpuKey, Reason, State
 from agent.sources import clocks, gpu
 
 SLOWDOWN = "hardware slowdown"

@@ -6,9 +6,8 @@ from functools import cache
 from typing import NamedTuple
 
 from agent.faults.conditions import matching
-from agent.faults.model import Fault, HiddenBy
+from agent.faults.model import Fault, Finding, HiddenBy
 from agent.metrics import beside
-from agent.model import Finding
 
 
 class Inhibition(NamedTuple):
@@ -70,9 +69,9 @@ def hides(rules: Sequence[Inhibition], one: Mapping[str, str], other: Mapping[st
     )
 
 
-def alert_labels(fault: Fault, finding: Finding) -> dict[str, str]:
+def alert_labels(finding: Finding) -> dict[str, str]:
     """Return the labels that the alert for a finding has, without target labels."""
-    gpu = finding.gpu
+    fault, gpu = finding.fault, finding.gpu
     return {
         "alertname": fault.alert,
         "severity": finding.severity.value,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from agent.faults.model import Fault, Look, Seen
+from agent.faults.model import Fault, Finding, Look, Seen
 from agent.limits import paths
 from agent.limits.resolution import PathKey
 from agent.limits.topology import StrayLinks
-from agent.model import Figure, Finding, GpuKey
+from agent.model import Figure, GpuKey
 from agent.series import SampleStore
 from agent.sources import activity, clocks, gpu, kernel_log, pcie
 

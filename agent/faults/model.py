@@ -3,7 +3,7 @@ runbook. `declarations.py` reads the declarations from the files in `subjects/`.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +16,7 @@ from agent.faults.conditions import Condition
 from agent.faults.promql import Recording
 from agent.faults.windows import FaultSamples
 from agent.limits.topology import StrayLinks, WrongPair, wiring
-from agent.model import Absence, Figure, Finding, GpuKey, Severity, Snapshot, State
+from agent.model import Absence, Figure, GpuKey, Severity, Snapshot, State
 from agent.series import SampleStore
 from agent.specs.sheets import SystemSpec
 
@@ -169,7 +169,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
     def hiders(self) -> tuple[HiddenBy, ...]:
         return tuple(map(HiddenBy.parsed, self.rule.hidden_by if self.rule else ()))
 
-    def findings(self, machine: Look) -> Iterator[Finding]:
+    def findings(self, machine: Look) -> Iterator["Finding"]:
         assert self.finding
         if self.finding.look:
             seen: Iterable[Seen] = function(self.finding.look)(machine, self)
@@ -178,7 +178,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             seen = (self._seen(row, value, machine.samples) for row, value in found)
         for gpu, device, figures, names, severity, labels in seen:
             known = severity or Severity(self.severity)
-            yield Finding(self.kind, known, gpu, device, figures, names, labels)
+            yield Finding(self, known, gpu, device, figures, names, labels)
 
     def rows(self, samples: FaultSamples) -> list[tuple[dict[str, str], float]]:
         """Return the condition's rows (labels and value), sorted by GPU index and labels."""
@@ -208,6 +208,33 @@ class Fault(FaultTable, frozen=True, kw_only=True):
             return self.limit
         metric = METRICS[self.limit_of]
         return samples.value(metric, *(row[label] for label in metric.labels))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A fault of the machine. `fault` is its declaration, with the thresholds that apply. `device`
+    is the faulty port, link, array, or source. It is empty if the fault affects the whole GPU or
+    machine. `labels` contains further labels of the alert."""
+
+    fault: Fault
+    severity: Severity
+    gpu: GpuKey | None = None
+    device: str = ""
+    figures: tuple[Figure, ...] = ()
+    names: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    @property
+    def kind(self) -> str:
+        return self.fault.kind
+
+    @property
+    def id(self) -> str:
+        """The ID. It consists of the kind, the GPU, the device, and other labels that identify the
+        fault, such as a port."""
+        own = self.names[: len(self.fault.names)]
+        place = self.kind, self.gpu.uuid if self.gpu else "", self.device, *own
+        return ":".join(filter(None, place))
 
 
 def function(name: str) -> Callable[..., Any]:

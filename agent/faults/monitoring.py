@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from agent.faults.gpus import of_silent
-from agent.faults.model import NEVER, Fault, Look, Seen
+from agent.faults.model import NEVER, Fault, Finding, Look, Seen
 from agent.limits import paths
 from agent.metrics import beside
-from agent.model import Figure, Finding, Reason
+from agent.model import Figure, Reason
 from agent.sources import kernel_log, system
 from agent.sources.agent_health import CERTIFICATE_ENDS, SOURCE_UP
 
@@ -48,8 +48,8 @@ def why(finding: Finding) -> str:
     return ABSENT[finding.names[0]]
 
 
-def hold_of_values(finding: Finding, fault: Fault) -> str:
-    return fault.hold if finding.names == (Reason.STALLED,) else NEVER
+def hold_of_values(finding: Finding) -> str:
+    return finding.fault.hold if finding.names == (Reason.STALLED,) else NEVER
 
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:

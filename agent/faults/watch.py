@@ -1,21 +1,21 @@
 """Tracks the faults of this machine: the start of each fault, the state of its alert, the fault
 that hides it, and the events of the last 24 hours."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from agent.config.settings import Configuration
 from agent.diagnosis.advice import severity
 from agent.faults.declarations import declared
 from agent.faults.findings import WORST_FIRST, Search, by_kind
 from agent.faults.hiding import OF_FINDINGS, Inhibition, alert_labels, hides, inhibitions
-from agent.faults.model import NEVER, Fault, function
+from agent.faults.model import NEVER, Finding, function
 from agent.faults.monitoring import NVML
 from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
-from agent.model import Finding, GpuKey, Pair, Severity, Snapshot
+from agent.model import GpuKey, Pair, Severity, Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
 
@@ -58,7 +58,6 @@ class ActiveFault:
     """A current fault, with its alert and the fault that hides it."""
 
     id: str  # kind and place, such as `gpu_lost:GPU-3f...`
-    fault: Fault
     finding: Finding
     since: float | None  # agent clock (s); None if already active at agent startup
     alert: AlertState
@@ -137,8 +136,9 @@ class FaultWatch:
         thresholds = self.configuration.current[AlertThresholds]
         wrong = self.search.findings(snapshot, self.spec(), thresholds)
         self._take(snapshot, wrong)
-        found = sorted((self._active(one, at) for one in wrong), key=_rank)
-        self.active = tuple(_hidden(found))
+        rank = partial(_rank, list(by_kind(thresholds)))
+        found = sorted((self._active(one, at) for one in wrong), key=rank)
+        self.active = tuple(_hidden(found, _inhibitions(thresholds)))
         self.events = tuple(self._events(at))
 
     def _take(self, snapshot: Snapshot, wrong: Iterable[Finding]) -> None:
@@ -179,9 +179,7 @@ class FaultWatch:
             if finding.kind == "gpu_lost" and finding.gpu:
                 known = at - self.inventory().lost.get(finding.gpu.uuid, at)
             since = None if fresh and known is None else at - (known or 0.0)
-            event = FaultEvent(
-                id_of(finding), finding.severity, since, None, finding, gpu=finding.gpu
-            )
+            event = FaultEvent(finding.id, finding.severity, since, None, finding, gpu=finding.gpu)
             yield _Standing(event, at - (known or 0.0), at, at)
         for gpu, verdict in snapshot.verdicts.items():
             grade = severity(verdict.pair)
@@ -193,20 +191,20 @@ class FaultWatch:
                 yield _Standing(event, verdict.since, at, at)
 
     def _active(self, finding: Finding, at: float) -> ActiveFault:
-        standing = self._standing[id_of(finding)]
-        fault = by_kind()[finding.kind]
+        standing = self._standing[finding.id]
         stood = at - standing.began
-        hold, alert = self._alert(fault, finding, stood)
+        hold, alert = self._alert(finding, stood)
         early = stood < LATE_READ_SECONDS and alert is AlertState.HOLDING
         late = self.waits and finding.kind in READS and early
         over = finding.kind in EVENTS and at - standing.changed > 900.0  # s after the last event
         since = standing.event.since
-        return ActiveFault(id_of(finding), fault, finding, since, alert, hold, None, over, late)
+        return ActiveFault(finding.id, finding, since, alert, hold, None, over, late)
 
-    def _alert(self, fault: Fault, finding: Finding, stood: float) -> tuple[float, AlertState]:
+    def _alert(self, finding: Finding, stood: float) -> tuple[float, AlertState]:
+        fault = finding.fault
         patch = self.configuration.current[AlertPatches].patches.get(fault.alert)
         by = fault.finding.hold if fault.finding else ""
-        span = function(by)(finding, fault) if by else fault.hold
+        span = function(by)(finding) if by else fault.hold
         if not fault.alert or span == NEVER or (patch and not patch.enabled):
             return 0.0, AlertState.OFF
         hold = seconds((patch.hold if patch else None) or span)
@@ -220,14 +218,6 @@ class FaultWatch:
                 yield replace(one.event, until=None if at - one.last <= bridged else one.last)
 
 
-def id_of(finding: Finding) -> str:
-    """Return the ID of a fault. It consists of the kind, the GPU, the device, and other labels that
-    identify the fault, such as a port."""
-    own = finding.names[: len(by_kind()[finding.kind].names)]
-    place = finding.kind, finding.gpu.uuid if finding.gpu else "", finding.device, *own
-    return ":".join(filter(None, place))
-
-
 def _lasting(finding: Finding | None) -> object:
     if finding is None:
         return None
@@ -237,20 +227,19 @@ def _lasting(finding: Finding | None) -> object:
 def _early(one: _Standing) -> bool:
     finding, lasted = one.event.finding, one.last - one.began
     if finding and finding.kind == "job_slower":  # slower steps may be due to a pause
-        return lasted < seconds(by_kind()[finding.kind].hold)
+        return lasted < seconds(finding.fault.hold)
     return finding is not None and finding.kind in READS and lasted < BRIDGED
 
 
-def _rank(one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
+def _rank(kinds: Sequence[str], one: ActiveFault) -> tuple[bool, int, bool, bool, int, str]:
     """Return a key that sorts faults: current faults first, then by severity, whether job results
     may be wrong, whether the repair can wait, the order of declaration, and the GPU."""
     finding = one.finding
-    kinds = list(by_kind())
     return (
         one.over,
         WORST_FIRST.index(one.severity),
         not one.in_doubt,
-        one.fault.can_wait,
+        finding.fault.can_wait,
         kinds.index(finding.kind),
         f"{finding.gpu.index if finding.gpu else 0:04} {one.id}",
     )
@@ -264,16 +253,15 @@ def _causes(name: str, hider: Mapping[str, str]) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1)
-def _inhibitions() -> tuple[Inhibition, ...]:
-    groups = declared(RuleParameters(AlertThresholds())).groups
+def _inhibitions(thresholds: AlertThresholds) -> tuple[Inhibition, ...]:
+    groups = declared(RuleParameters(thresholds)).groups
     return (*inhibitions([fault for group in groups for fault in group.faults]), *OF_FINDINGS)
 
 
-def _hidden(found: list[ActiveFault]) -> Iterator[ActiveFault]:
+def _hidden(found: Sequence[ActiveFault], rules: Sequence[Inhibition]) -> Iterator[ActiveFault]:
     """Yield each fault with the first fault that hides it and whose alert is active. If faults hide
     each other, the last of them remains visible."""
-    rules = _inhibitions()
-    labels = [alert_labels(one.fault, one.finding) for one in found]
+    labels = [alert_labels(one.finding) for one in found]
     hider: dict[str, str] = {}
     for one, own in zip(found, labels, strict=True):
         for other, theirs in zip(found, labels, strict=True):

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from agent.faults.model import Fault, Look, Seen
-from agent.model import Figure, Finding, GpuKey, Severity
+from agent.faults.model import Fault, Finding, Look, Seen
+from agent.model import Figure, GpuKey, Severity
 from agent.sources import gpu, xid
 from agent.specs.xids import (
     IGNORE,
@@ -87,7 +87,7 @@ def _hold(severity: Severity, action: str) -> str:
     return "9m" if action == "reset_later" else later
 
 
-def hold_of(finding: Finding, _: Fault) -> str:
+def hold_of(finding: Finding) -> str:
     return _hold(finding.severity, meaning(int(finding.device)).action)
 
 

@@ -7,10 +7,11 @@ from msgspec.structs import replace
 
 from agent.diagnosis.advice import ALERTS
 from agent.faults.findings import of_gpus
+from agent.faults.model import Finding
 from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState, FaultEvent, FaultWatch
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
-from agent.model import Finding, GpuKey, Labels, Snapshot
+from agent.model import GpuKey, Labels, Snapshot
 from agent.ranges import gpus_named
 from agent.status.model import AlertStatus, FindingStatus, Level
 from agent.status.words import LEVEL, alert_status, began, finding_text, fires_in, wait
@@ -33,7 +34,7 @@ def finding_statuses(
     """Return a finding for each active fault, most serious first. `places` contains names and GPU
     indices, by kind of fault, for faults whose metrics lack them. `step` is a function that returns
     the first step for a fault. `peers` maps each NVLink to the GPU at its remote end."""
-    added = {one.hidden_by: one.fault.finding.adds for one in watch.active if one.fault.finding}
+    added = {one.hidden_by: f.adds for one in watch.active if (f := one.finding.fault.finding)}
     words = {
         one.id: (
             _brief(one.finding, bandwidth, snapshot.at) + added.get(one.id, ""),
@@ -47,7 +48,7 @@ def finding_statuses(
         told = one.finding.kind, words[one.id], one.alert, one.over, bool(one.hidden_by)
         merges = one.finding.gpu and one.id not in {*near, *near.values()}
         alike.setdefault(told if merges else one.id, []).append(one)
-    hiders = {one.id: (same[0].id, one.fault.alert) for same in alike.values() for one in same}
+    hiders = {f.id: (g[0].id, f.finding.fault.alert) for g in alike.values() for f in g}
     found = (_status(same, words, snapshot, watch, hiders, near=near) for same in alike.values())
     return tuple(_placed(one, *places.get(one.kind, ("", ()))) for one in found)
 
@@ -114,7 +115,7 @@ def _status(
     gpus = sorted({one.finding.gpu.index for one in alike if one.finding.gpu})
     brief, do = (of_gpus(text, gpus) for text in words[first.id])
     hidden, hider = hiders.get(first.hidden_by or "", (near.get(first.id), ""))
-    device = ":".join(_port(first) if first.fault.place == "port" else (finding.device,))
+    device = ":".join(_port(first) if finding.fault.place == "port" else (finding.device,))
     far = [one for one in watch.active if near.get(one.id) == first.id]
     ours = [*alike, *far, *(one for one in watch.active if _under(one, alike))]
     sights = [one.since for one in ours]
@@ -133,11 +134,11 @@ def _status(
         or_before=None in sights,
         do=None if hidden else do or None,
         alert=_alert(first, hider, snapshot.at - (first.since or watch.first or 0.0)),
-        runbook=first.fault.alert.lower() or None,
+        runbook=finding.fault.alert.lower() or None,
         hidden_by=hidden,
         over=first.over,
         in_doubt=first.in_doubt,
-        can_wait=first.fault.can_wait,
+        can_wait=finding.fault.can_wait,
     )
 
 
@@ -159,7 +160,7 @@ def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
 
 
 def _alert(one: ActiveFault, hider: str, stood: float) -> AlertStatus | None:
-    name, severity = one.fault.alert, one.finding.severity
+    name, severity = one.finding.fault.alert, one.finding.severity
     if hider:
         return alert_status(name, severity, AlertState.OFF, f"is held back by {hider}")
     when = {

@@ -142,7 +142,7 @@ def judged(
         verdict, job = snapshot.verdicts.get(one.key), on.get(one.uuid)
         if one.uuid in inventory.lost:
             stood = snapshot.at - inventory.lost[one.uuid]
-            do = str(by_kind()["gpus_missing"].do)
+            do = str(by_kind(source.thresholds())["gpus_missing"].do)
             found.append(Judged(one, None, stood, Reason.LOST, "lost", job=job, do=do))
         elif verdict is None:
             kept = history.gpus.get(one.uuid)
@@ -198,12 +198,12 @@ def first_step(gpu: Judged, loss: Pair) -> str:
 
 def finding_step(fault: ActiveFault, gpus: Mapping[str, Judged]) -> str:
     """Return the first step for a fault. For lost time, it depends on the cause of the loss."""
-    finding, state = fault.finding, fault.fault.state
+    finding, of = fault.finding, fault.finding.fault
     gpu = gpus.get(finding.gpu.uuid) if finding.gpu else None
-    if not gpu or not gpu.verdict or not state or fault.fault.alert != ALERTS[state][0]:
+    if not gpu or not gpu.verdict or not of.state or of.alert != ALERTS[of.state][0]:
         return action(finding)
-    cause, shares = alert_labels(fault.fault, finding).get("cause"), gpu.verdict.shares
-    pairs = [pair for pair in OF_PAIR if pair[0] is state and cause in (None, pair[1])]
+    cause, shares = alert_labels(finding).get("cause"), gpu.verdict.shares
+    pairs = [pair for pair in OF_PAIR if pair[0] is of.state and cause in (None, pair[1])]
     pair = max(pairs, key=lambda pair: shares.get(pair, 0.0))
     return gpu.do if pair == gpu.loss else first_step(gpu, pair)
 

@@ -87,7 +87,7 @@ def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
     """Return a clause that replaces all findings of the given kinds in the headline."""
-    fault = by_kind()[fault_kind]
+    fault = by_kind(facts.source.thresholds())[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     return HeadlineClause(
         level=Level.CRITICAL,

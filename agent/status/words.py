@@ -11,12 +11,12 @@ from string import Formatter
 from typing import Any
 
 from agent.diagnosis.facts import FactKind
-from agent.faults.findings import by_kind, of_gpus
-from agent.faults.model import function
+from agent.faults.findings import of_gpus
+from agent.faults.model import Finding, function
 from agent.faults.places import PATHS
 from agent.faults.watch import AlertState
 from agent.metrics import beside
-from agent.model import Fact, Figure, Finding, Pair, Severity, Snapshot
+from agent.model import Fact, Figure, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
 
 SCALES = {"bytes_per_second": 1e-9, "hertz": 1e-6}
@@ -154,7 +154,7 @@ def fact_text(fact: Fact) -> str:
 def finding_text(finding: Finding, *, named: bool = True) -> str:
     """Return a finding as text. If it is about a GPU and `named` is true, the text starts with a
     prefix such as `GPU 3:`."""
-    fault = by_kind()[finding.kind]
+    fault = finding.fault
     given = {name: label for name, label in finding.labels if label}
     given |= _given(finding.figures, finding.names)
     if not (finding.gpu and finding.device == f"gpu{finding.gpu.index}"):

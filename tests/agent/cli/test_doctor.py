@@ -15,7 +15,7 @@ import pytest
 from agent.cli.check import exit_status, kernel_lines, page
 from agent.cli.doctor import BROKEN, in_child
 from agent.errors import BadInput
-from agent.faults.findings import by_kind
+from agent.faults.findings import USUAL, by_kind
 from agent.faults.model import alert_names
 from agent.hardware.kernel_log import LogLine
 from tests.stack.running import run_to_end
@@ -28,12 +28,12 @@ def check(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_kind_of_finding_has_a_remedy_and_its_alert_exists() -> None:
-    assert {fault.alert for fault in by_kind().values()} - {""} <= alert_names()
-    steps = [fault.do for fault in by_kind().values() if fault.do]
+    assert {fault.alert for fault in by_kind(USUAL).values()} - {""} <= alert_names()
+    steps = [fault.do for fault in by_kind(USUAL).values() if fault.do]
     assert all(step.endswith(".") for step in steps)
     assert all(
         fault.sentence and (fault.do or (fault.finding and fault.finding.do))
-        for fault in by_kind().values()
+        for fault in by_kind(USUAL).values()
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from agent.catalogue import METRICS
 from agent.config.settings import Configuration, Settings
 from agent.faults import findings
-from agent.faults.findings import by_kind
+from agent.faults.findings import USUAL, by_kind
 from agent.faults.hiding import OF_ALL
 from agent.faults.model import Fault, Look
 from agent.faults.watch import AlertState, FaultWatch
@@ -65,7 +65,7 @@ def samples_of(case: Case) -> Iterator[Sample]:
 def look_at(case: Case) -> Look:
     reading = Reading(ReadKey("case", "all"), 1e6, 60.0, tuple(samples_of(case)))
     snapshot = Snapshot(1, 1e6, 0.0, {reading.key: reading})
-    return Look(FaultSamples(SampleStore.of(snapshot)), snapshot, None, by_kind())
+    return Look(FaultSamples(SampleStore.of(snapshot)), snapshot, None, by_kind(USUAL))
 
 
 def cases_of(fault: Fault) -> list[Case]:
@@ -144,7 +144,7 @@ def watched(case: Case, monkeypatch: pytest.MonkeyPatch) -> FaultWatch:
     near = {case.alert, *HIDE_ALL, *(by.alert for fault in own for by in fault.hiders)}
     faults = {
         kind: fault
-        for kind, fault in by_kind().items()
+        for kind, fault in by_kind(USUAL).items()
         if fault.alert in near or kind in ASKED_BY_OTHERS
     }
     monkeypatch.setattr(findings, "by_kind", lambda _: faults)
@@ -168,7 +168,9 @@ def watched(case: Case, monkeypatch: pytest.MonkeyPatch) -> FaultWatch:
 def test_an_alert_and_its_finding_agree(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the alert of a case fires the agent finds it, and says so; where it rests, it does
     not say that it would fire."""
-    found = [one for one in watched(case, monkeypatch).active if one.fault.alert == case.alert]
+    found = [
+        one for one in watched(case, monkeypatch).active if one.finding.fault.alert == case.alert
+    ]
     shown = (one for one in found if not one.hidden_by)
     firing = [one for one in shown if one.alert is AlertState.WOULD_FIRE]
     if not case.fires:
@@ -194,7 +196,7 @@ XID_RULES = [
 
 @pytest.mark.parametrize(("code", "severity", "case"), XID_RULES, ids=str)
 def test_an_xid_has_the_severity_of_its_alert(code: str, severity: str, case: Case) -> None:
-    found = list(by_kind()["xid"].findings(look_at(case)))
+    found = list(by_kind(USUAL)["xid"].findings(look_at(case)))
     assert [(f.device, f.severity) for f in found if f.device == code] in (
         [(code, severity)],
         [],  # of NVLink 5 alone: no error of the code itself is in the series

@@ -2,8 +2,13 @@
 
 import pytest
 
-from agent.faults.watch import ActiveFault, AlertState, id_of
-from agent.model import Finding, GpuKey, Severity
+from agent.config.settings import Settings
+from agent.faults.findings import USUAL, by_kind
+from agent.faults.model import Finding
+from agent.faults.thresholds import AlertThresholds
+from agent.faults.watch import ActiveFault, AlertState
+from agent.model import GpuKey, Severity
+from agent.status.words import finding_text
 from tests.support.machines import AgentBench, simulated
 
 
@@ -18,7 +23,14 @@ def test_an_alert_holds_and_then_would_fire() -> None:
     bench = simulated("dgx-a100:row-remap", gpus=1).run(120)
     fault = active(bench)["remap_failure"]
     assert fault.alert is AlertState.WOULD_FIRE
-    assert fault.fault.alert == "DgxGpuRowRemapFailure"
+    assert fault.finding.fault.alert == "DgxGpuRowRemapFailure"
+
+
+def test_the_configured_thresholds_apply_to_texts_and_holds() -> None:
+    own = Settings(AlertThresholds(held_share=0.5, held_window="5m", silent_for="5m"))
+    held = active(simulated("k40:held", own).run(400))["held"]
+    assert finding_text(held.finding).endswith("of the last 5 min (limit 50%)")
+    assert active(simulated("k40:driver-hang", own).run(60))["values_absent"].hold == 330.0
 
 
 def test_doubt_in_results_comes_before_heat() -> None:
@@ -46,15 +58,16 @@ def test_doubt_in_results_comes_before_heat() -> None:
 def test_two_instances_of_a_fault_at_one_place_have_ids_of_their_own(
     kind: str, gpu: GpuKey | None, device: str, names: list[str]
 ) -> None:
-    found = [Finding(kind, Severity.WARNING, gpu, device, names=tuple(n.split())) for n in names]
-    assert len(set(map(id_of, found))) == len(names)
+    fault = by_kind(USUAL)[kind]
+    found = [Finding(fault, Severity.WARNING, gpu, device, names=tuple(n.split())) for n in names]
+    assert len({one.id for one in found}) == len(names)
 
 
 def test_what_may_change_of_a_fault_is_not_in_its_id() -> None:
     reasons = ("hardware_thermal",), ("hardware_thermal", "power_brake")
-    gpu = GpuKey(3, "GPU-3")
-    found = [Finding("clocks_held_down", Severity.WARNING, gpu, names=names) for names in reasons]
-    assert len(set(map(id_of, found))) == 1
+    fault, gpu = by_kind(USUAL)["clocks_held_down"], GpuKey(3, "GPU-3")
+    found = [Finding(fault, Severity.WARNING, gpu, names=names) for names in reasons]
+    assert len({one.id for one in found}) == 1
 
 
 def test_two_looks_at_one_snapshot_are_equal() -> None:

@@ -25,7 +25,6 @@ from agent.limits import paths
 from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Severity, Snapshot
 from agent.sources import infiniband, kernel_log, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
-from agent.status import words
 from agent.status.words import finding_text
 
 NOW = 10_000.0
@@ -187,7 +186,7 @@ def test_a_name_that_nothing_defines_is_refused(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_the_form_alone_decides_how_a_value_is_said(
-    monkeypatch: pytest.MonkeyPatch, form: str, value: float, said: str, template: str
+    form: str, value: float, said: str, template: str
 ) -> None:
     fault = Fault(
         sentence=(f"at {{full:{form}}}", f" of {{full_limit:{form}}}"),
@@ -197,15 +196,14 @@ def test_the_form_alone_decides_how_a_value_is_said(
         condition=SimpleNamespace(rows=lambda _: {(): value}),
     )
     machine: Any = SimpleNamespace(samples=None, windows=None)
-    monkeypatch.setattr(words, "by_kind", lambda: {"full": fault})
-    assert [*map(words.finding_text, fault.findings(machine))] == [f"at {said} of {said}"]
+    assert [*map(finding_text, fault.findings(machine))] == [f"at {said} of {said}"]
     with pytest.raises(KeyError, match="percents"):
         sentence_of(Fault(sentence=("at {full:percents}",), figure="full"))
     assert sentence_of(fault) == f"at {template}"
 
 
 def test_what_findings_name_exists() -> None:
-    for fault in by_kind().values():
+    for fault in by_kind(USUAL).values():
         assert fault.finding
         parts = fault.finding
         for name in filter(None, (parts.look, parts.do, parts.hold, *parts.terms.values())):
@@ -214,7 +212,7 @@ def test_what_findings_name_exists() -> None:
 
 def test_the_agent_asks_over_time_only_for_flags_and_a_number() -> None:
     """Their value within a window is 1 if they were above 0."""
-    conditions = (fault.condition for fault in by_kind().values() if fault.condition)
+    conditions = (fault.condition for fault in by_kind(USUAL).values() if fault.condition)
     asks = [ask for one in conditions for ask in one.asks]
     assert not PERSONAL.keys() & {ask.metric for ask in asks}  # samples contain names
     over_time = {ask.metric for ask in asks if ask.counted is Counted.PRESENCE}

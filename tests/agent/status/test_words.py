@@ -9,17 +9,10 @@ import pytest
 
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.facts import FactKind
-from agent.faults.findings import action
+from agent.faults.findings import USUAL, action, by_kind
+from agent.faults.model import Finding
 from agent.jobs.job import percent
-from agent.model import (
-    Cause,
-    Fact,
-    Figure,
-    Finding,
-    GpuKey,
-    Severity,
-    State,
-)
+from agent.model import Cause, Fact, Figure, GpuKey, Severity, State
 from agent.status.words import FACTS, duration, fact_text, finding_text
 
 GPU, PEER = GpuKey(3, "GPU-3"), GpuKey(0, "GPU-0")
@@ -56,7 +49,8 @@ def fact(one: dict[str, Any]) -> Fact:
 def finding(one: dict[str, Any]) -> Finding:
     severity, gpu = Severity(one.get("severity", "warning")), GPU if "gpu" in one else None
     names = tuple(one.get("names", ()))
-    return Finding(one["kind"], severity, gpu, one.get("device", ""), figures(one), names)
+    fault = by_kind(USUAL)[one["kind"]]
+    return Finding(fault, severity, gpu, one.get("device", ""), figures(one), names)
 
 
 FACT_TEXTS = {one["text"]: fact(one) for one in TEXTS["facts"]}
@@ -83,7 +77,7 @@ def test_sentences_of_facts_fit_several_gpus() -> None:
 
 def test_only_the_worst_pairs_are_named() -> None:
     pairs = tuple(count(f"gpu0-gpu{n}", 0, 1) for n in range(1, 8))
-    text = finding_text(Finding("wrong_pairs", WARNING, figures=pairs))
+    text = finding_text(Finding(by_kind(USUAL)["wrong_pairs"], WARNING, figures=pairs))
     assert text.endswith("; 3 more pairs differ")
 
 
@@ -98,7 +92,7 @@ def test_only_the_worst_pairs_are_named() -> None:
 def test_low_clocks_have_the_cure_of_their_state(
     names: tuple[str, ...], causes: tuple[Cause, ...]
 ) -> None:
-    found = Finding("clocks_held_down", Severity.WARNING, GPU, names=names)
+    found = Finding(by_kind(USUAL)["clocks_held_down"], WARNING, GPU, names=names)
     assert action(found) == " ".join(ADVICE[State.THROTTLED, cause] for cause in causes)
 
 
@@ -114,7 +108,7 @@ def test_durations_have_two_units_from_an_hour_on(seconds: float, words: str) ->
 
 
 def test_the_first_step_names_its_disk() -> None:
-    found = Finding("disk_smart", Severity.WARNING, device="nvme0n1", names=("temperature",))
+    found = Finding(by_kind(USUAL)["disk_smart"], WARNING, device="nvme0n1")
     assert "smartctl -a /dev/nvme0n1" in action(found)
 
 
