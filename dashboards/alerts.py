@@ -48,9 +48,9 @@ def summary(fault: Fault) -> str:
 
 
 def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, height: int) -> Json:
-    """Return the table of firing alerts as JSON, with a row per set of labels `by`. Rows are in
-    descending order of severity, and then of `rank`, an expression with a value per node. If
-    `runbook` is not empty, alert names link to it."""
+    """Return the table of firing alerts as JSON, with a row per combination of the labels `by`.
+    Rows are in descending order of severity, and then of `rank`, an expression with a value per
+    node. If `runbook` is not empty, alert names link to it."""
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     steps = {
         f"{key};([^;]*);([^;]*).*": text.replace("-i GPU", "-i $1").replace("DEVICE", "$2")

@@ -151,7 +151,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
-    """Return the drivers' kernel log lines, without program names and the text after them."""
+    """Return the drivers' kernel log lines. A line is cut before the name of a program."""
     own = (line for line in lines if DRIVERS.match(line.text))
     found = ((line.at, re.sub(r"((?:name|comm)[=: ]+).*", r"\1...", line.text)) for line in own)
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)

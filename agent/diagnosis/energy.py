@@ -95,7 +95,8 @@ class EnergyByState:
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the joules by state and cause, after dividing `joules` among recent states."""
+        """Return the totals by state and cause after adding `joules`, divided among recent
+        states."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

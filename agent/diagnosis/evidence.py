@@ -212,8 +212,8 @@ class Evidence:
 
     def share_of_slot(self, wire: PathUse) -> float:
         """Return the ratio of PCIe traffic to the capacity of the link at its current generation.
-        It halves with each generation below the maximum. If the traffic exceeds this capacity,
-        ignore the generation, because it was read while the GPU was idle."""
+        The capacity halves with each generation below the maximum. If the traffic exceeds this
+        capacity, ignore the generation, because it was read while the GPU was idle."""
         now = self.context.samples.value(pcie.GENERATION, *self.labels)
         most = self.context.samples.value(pcie.GENERATION_LIMIT, *self.labels)
         if not now or not most or now >= most:

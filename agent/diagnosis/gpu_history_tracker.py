@@ -197,7 +197,7 @@ OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWI
 
 
 def _spins_now(e: Evidence) -> bool:
-    """Return whether the GPU only spins, based on its latest readings instead of means."""
+    """Return whether kernels only spin (wait actively), judging by the latest readings."""
     if not e.activity:
         return False
     newest = e.context.samples.value

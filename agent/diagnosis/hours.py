@@ -266,7 +266,7 @@ def state_folder() -> Path | None:
 
 
 def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
-    """Return each owner's share of each GPU, by UUID. Omit GPUs that jobs share in unknown
+    """Return each job's and user's share of each GPU, by UUID. Omit GPUs that jobs share in unknown
     proportions. The result is empty if names are disabled."""
     reading = snapshot.readings.get(workload.KEY)
     found: dict[str, set[Who]] = {}
@@ -287,7 +287,8 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
 def _owners(
     uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
 ) -> Mapping[Who, float]:
-    """Return each owner's share of a GPU, or an empty mapping if the shares are unknown."""
+    """Return each job's and user's share of a GPU, or an empty mapping if the shares are
+    unknown."""
     known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
     if not known:
         return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}

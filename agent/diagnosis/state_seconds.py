@@ -75,7 +75,8 @@ class SecondsByState:
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Clear the leader at time `now` (s). If it soon leads again, its start time is kept."""
+        """Clear the leading state at time `now` (s). If it soon leads again, keep its start
+        time."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None

@@ -137,8 +137,8 @@ def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tupl
 
 
 def _rows(table: Json, known: Mapping[str, Any]) -> Iterable[Json]:
-    """Return the rows in a table's key `each`. Its value contains rows, or names of lists of rows
-    and of functions that return rows. For several names, return every combination of their rows."""
+    """Return the rows given by a table's key `each`: a list of rows or of names. A name refers to a
+    list of rows or to a function that returns it. Return each combination if there are several."""
     each = table.get("each", [{}])
     if isinstance(each[0], dict):
         return list(each)

@@ -72,7 +72,7 @@ class JobOrigin(NamedTuple):
 class JobLabels(NamedTuple):
     """Labels of a job in `dgx_gpu_job_info`. Unknown labels are empty. `job_id` is the Slurm job ID
     (of the task, for an array), the pod UID, a container ID prefix, or a program name and PID.
-    Container names that users may choose include runtime and UID, as in `lxc:4711@1000`."""
+    A name that users can choose is extended: `lxc:4711@1000` is LXC container 4711 of UID 1000."""
 
     job_id: str = ""
     user: str = ""
@@ -190,9 +190,9 @@ def called(origin: JobOrigin) -> tuple[str, str]:
 
 
 def job_labels(origin: JobOrigin, title: str) -> JobLabels:
-    """Return the labels of a process's job, except the user. If the runtime has no job ID, `title`
-    is the job ID. Account and pod names are not read from the environment, because any user can set
-    SLURM_JOB_ACCOUNT or POD_NAME."""
+    """Return the labels of a process's job, except the user. If no scheduler or container provides
+    a job ID, use `title`. Account and pod names are not read from the environment, because any user
+    can set SLURM_JOB_ACCOUNT or POD_NAME."""
     kind, number = called(origin)
     if kind == "kubernetes":
         inside = CGROUP["in_pod"].search(origin.cgroup)

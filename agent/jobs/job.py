@@ -28,7 +28,7 @@ class Goodput(NamedTuple):
 
     @property
     def of_peak(self) -> float | None:
-        """Ratio (0-1) of the tensor throughput during work to the peak: an upper bound of MFU."""
+        """Ratio (0-1) of the tensor throughput during work to the peak, an upper bound on MFU."""
         work = self.work_measured
         return min(1.0, (self.tensor or 0.0) / work) if work > 0 else None
 

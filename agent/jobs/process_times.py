@@ -99,7 +99,7 @@ class _Listing:
     launched: float = 0.0
 
     def take(self, process: "_Process", found: processes.Stat, pid: int) -> None:
-        """Add a thread of the process with the ID `pid` to the results of the search."""
+        """Add a thread of process `pid` to the threads found so far."""
         self.seconds[found.pid] = found.seconds
         used = found.seconds - process.seconds.get(found.pid, found.seconds)
         process.dispatches |= found.name.startswith(processes.DISPATCHING)
@@ -172,7 +172,7 @@ class _Process:
             self.launching.setdefault(self.engine, _Thread())
 
     def others(self, launched: float) -> float:
-        """Return the CPU seconds of all threads but the launching ones, which used `launched`."""
+        """Return the CPU seconds of threads that launch no GPU work. The others used `launched`."""
         self._surplus += self.whole.grown.running - launched
         found = max(0.0, self._surplus)
         self._surplus -= found

@@ -128,8 +128,8 @@ def _of_path(
 
 
 def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
-    """Yield the limits of each GPU's NVLinks: the link speed in the spec sheet, multiplied by the
-    expected number of links (spec limit) and by the number of active links (hardware limit)."""
+    """Yield two limits of each GPU's NVLinks. Both are the link speed in the spec sheet multiplied
+    by a number of links: all expected links (spec limit) or the active links (hardware limit)."""
     infos = machine.samples.labelled(gpu.INFO)
     architectures = {(info["gpu"], info["uuid"]): info["architecture"] for info in infos}
     for who, up in machine.samples.all(nvlink.LINKS).items():

@@ -75,7 +75,7 @@ class LeftGpu:
 
     @property
     def hung(self) -> bool:
-        """Whether a visit or attempt took longer than PATIENCE, not only than OVERTAKEN."""
+        """Whether reading the GPU took longer than PATIENCE. Exceeding OVERTAKEN is not enough."""
         return self.pause >= FIRST_PAUSE
 
     @property
@@ -136,8 +136,8 @@ class GpuThreads:
         return visit.left is not None and visit.watch.took > PATIENCE
 
     def _useless(self) -> bool:
-        """Return whether another thread would not help: all other GPUs hang, or MOST_IN_VAIN visits
-        in succession hung, probably because all threads wait for the driver's lock."""
+        """Return whether another thread would be useless, because all other GPUs hang, or because
+        MOST_IN_VAIN visits in a row hung: probably, all threads wait for the driver's lock."""
         hang = sum(one.took > OVERTAKEN for one in self.left.values())
         return hang + 1 >= self.gpus or self.in_vain >= MOST_IN_VAIN
 

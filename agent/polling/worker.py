@@ -119,7 +119,7 @@ class Worker:
 
     @property
     def stalled_for(self) -> float:
-        """Wall-clock seconds for which `work` has been running, without waits for a CPU."""
+        """Wall-clock seconds for which `work` has been running, excluding waits for a CPU."""
         turn = self._turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
 

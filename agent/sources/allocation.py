@@ -23,7 +23,7 @@ from agent.threads import Spawn, at_once, on_a_thread
 
 
 class AllocationConfig(Section, frozen=True):
-    """Settings for allocations. `slurm` enables calls of squeue and scontrol. `kubelet` is the path
+    """Settings for allocations. `slurm` enables calls to squeue and scontrol. `kubelet` is the path
     of the pod resources socket. If the path is empty, the kubelet is not queried."""
 
     table = "allocation"

@@ -146,8 +146,8 @@ class XidCounts:
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
 
     def _together(self) -> dict[tuple[str, int], int]:
-        """Return the largest count in any channel, by GPU and code. A PCI address stands for the
-        GPU until its UUID is known."""
+        """Return the largest count from NVML or the kernel log, by GPU and code. A PCI address
+        stands for the GPU until its UUID is known."""
         found: dict[tuple[str, int], int] = {}
         for way in self._ways.values():
             counted: Counter[tuple[str, int]] = Counter()

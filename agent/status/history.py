@@ -71,7 +71,7 @@ LOST = len(PAIRS) + 1
 
 @dataclass(slots=True)
 class ValueHistory:
-    """History of a GPU, with a slot for each second."""
+    """Recent values of a GPU for the page's charts, with a slot for each second."""
 
     states: "array[int]" = field(default_factory=lambda: array("B", bytes(SPAN)))
     rings: "tuple[array[int], ...]" = field(

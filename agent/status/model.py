@@ -41,7 +41,7 @@ class AlertStatus(Part, frozen=True, kw_only=True):
 class HeadlineClause(Part, frozen=True, kw_only=True):
     """A clause of the headline. It describes a fault, or the states of the GPUs.
 
-    `findings` contains the IDs of the findings that it replaces in lists of findings.
+    `findings` contains the IDs of the findings that the clause covers. Lists omit them.
     """
 
     level: Level | None
