@@ -209,7 +209,8 @@ def test_network_bytes_are_those_that_were_sent() -> None:
         arrived()
     sent = watch.value(network.TRANSMITTED, NEAR) - before
     print(f"sent: {sent / (512 * MIB):.5f} of {512 * MIB} bytes")
-    assert sent == pytest.approx(512 * MIB, rel=0.01)
+    # The counter includes headers: 66 bytes for each segment, which has 1,448 bytes or more.
+    assert 1.0 <= sent / (512 * MIB) <= 1.05
 
 
 @pytest.mark.usefixtures("veth")
