@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from agent.catalogue import METRICS
@@ -326,11 +327,11 @@ def _of_two(
     `right`. If an operand is a number, every row of the other operand matches it."""
     first, second = left.number, right.number
 
-    def apply(one: Vector, other: Vector | None = None) -> Vector:
+    def apply(one: Vector, other: Vector = MappingProxyType({})) -> Vector:
         if second is not None:
             found = ((row, operation(v, second)) for row, v in one.items())
-        elif first is not None or other is None:
-            found = ((row, operation(first or 0.0, v)) for row, v in one.items())
+        elif first is not None:
+            found = ((row, operation(first, v)) for row, v in one.items())
         else:
             partners = {match.key(row): (row, v) for row, v in other.items()}
             keyed = ((row, v, match.key(row)) for row, v in one.items())
