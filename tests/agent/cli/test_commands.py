@@ -210,7 +210,7 @@ IN_SHELL = {
 @pytest.mark.parametrize("words", IN_SHELL)
 def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
     ended = subprocess.run(
-        f"{sys.executable} -m agent {words}",
+        f"{shlex.quote(sys.executable)} -m agent {words}",
         shell=True,
         cwd=ROOT,
         env=clean_environment(),
