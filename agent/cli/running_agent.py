@@ -11,13 +11,13 @@ from agent import __version__
 from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
 from agent.polling.intervals import TICK
-from agent.report.questions import NoAnswer, fetched, place
+from agent.report.questions import ANSWER_SECONDS, NoAnswer, fetched, place
 from agent.specs.sheets import MachineSpecs
 from agent.status.model import Status
 from exporters.settings import HttpConfig
 
-ANSWER_SECONDS, HASTE = 10.0, 3.0
-"""Timeouts in seconds for a status request, and for the first status request of a command."""
+HASTE = 3.0
+"""Timeout in seconds for the first status request of a command."""
 
 ONE_LOOK = "One look sees no rates of errors, and no time lost over minutes: a running agent does."
 

@@ -61,6 +61,8 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
         words = "" if isinstance(error.__cause__, Mismatch) else _expected(kind, place)
         why = " ".join(message.split())
         why = f"{why[:1].lower()}{why[1:]}{f' ({words})' if words else ''}"
+        if " matching regex " in message:
+            why = f"expected {words}"
         raise Mismatch(f"{key}{place}".removeprefix("."), why) from error
     for note in (note for note in get_args(kind) if isinstance(note, TextCheck)):
         note.check(value, key)

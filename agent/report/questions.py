@@ -9,8 +9,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -46,10 +46,9 @@ HARDWARE = ("cluster", "node")
 
 MANY_CURRENCIES = "No cost: nodes have prices in different currencies (`currency` below [cost])."
 
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS, QUERY_SECONDS = 10.0, 60.0  # timeouts of a response, and of a long query
 MOST_BYTES, READ_AT_ONCE = 64 << 20, 1 << 16  # maximum bytes per response and per read
 NONE = "(none)"
-BUILD_INFO = "dgx_agent_build_info"
 OF_TIME = records.SECONDS_RECORD, records.SHARED_SECONDS_RECORD
 OF_TENSOR = records.TENSOR_RECORD, records.SHARED_TENSOR_RECORD
 Sums = dict[tuple[str, ...], float]
@@ -63,6 +62,7 @@ class NoAnswer(BadInput):
 def prometheus_report(url: str, since: str, by: str, job: str, known: Price | None) -> Report:
     """Return a report on the last `since`, such as 7d, with data from Prometheus. A `known` price
     has precedence over the prices of the nodes. Raise NoAnswer if the server does not respond."""
+    fetched(f"{url.rstrip('/')}/api/v1/query?query=1")  # for the shorter timeout
     now, price = time.time(), known or price_of(url, since)
     each = prices_of(since) if price.each and not known else ""
     rows = from_prometheus(url, since, by, job, each)
@@ -203,13 +203,11 @@ def now_and_price(agent: str) -> tuple[float, Price]:
     """Return the wall-clock time of an agent in seconds, and its price per GPU-hour. Raise NoAnswer
     if the agent does not respond."""
     snapshot = fetched(f"{agent.rstrip('/')}/api/v1/snapshot")
-    try:
+    with parsing(agent, "an agent"):
         host = snapshot["host"]
         prices = (float(host[PRICE.name]),) if PRICE.name in host else ()
         currency = str(host.get(CURRENCY.name, [{"currency": ""}])[0]["currency"])
         return float(snapshot["timestamp"]), Price(prices, currency)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise NoAnswer(f"{place(agent)} does not respond as an agent does: {error!r}") from error
 
 
 def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | None:
@@ -221,7 +219,7 @@ def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | 
     node = urllib.parse.urlsplit(url).hostname or url
     found: list[GpuTime] = []
     counted, gpus, first = 0.0, set[str](), now
-    try:
+    with parsing(url, "an agent"):
         for hour in answer["hours"]:
             if not begin <= hour["hour"] * HOUR <= now:
                 continue
@@ -236,8 +234,6 @@ def from_hours(url: str, now: float, since: str, by: str, job: str) -> Report | 
                 parts, tensor = _parts(row["seconds"]), row.get("tensor")
                 sums = GpuTime(name, parts, row["joules"], about, tensor=tensor)
                 found.append(sums._replace(unassigned=by == "node"))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NoAnswer(f"{place(url)} does not respond as an agent does: {error!r}") from error
     if not (rows := _merged(found)):
         return None
     asked = len(gpus) * (now - first)
@@ -256,15 +252,13 @@ def from_agent(url: str, now: float, by: str, job: str) -> Report:
     """Return a report on the running jobs and the last 50 ended jobs of an agent. Raise NoAnswer if
     the agent does not respond."""
     answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
-    try:
+    with parsing(url, "an agent"):
         receipts: list[Document] = [*answer["running"], *answer["ended"]]
         node = urllib.parse.urlsplit(url).hostname or url
         chosen = [one for one in receipts if not job or job in _ids(one)]
         rows = _merged(_row(one, by, node) for one in chosen)
         begun = (datetime.fromisoformat(one["began"]).timestamp() for one in chosen)
         begin = min(begun, default=now)
-    except (KeyError, TypeError, ValueError) as error:
-        raise NoAnswer(f"{place(url)} does not respond as an agent does: {error!r}") from error
     return Report(by, begin, now, None, "the jobs that one agent remembers", Price(), rows)
 
 
@@ -328,12 +322,20 @@ def _sum(one: GpuTime, other: GpuTime) -> GpuTime:
 
 
 def _query(url: str, promql: str) -> list[tuple[Mapping[str, str], float]]:
-    asked = urllib.parse.urlencode({"query": promql, "timeout": f"{ANSWER_SECONDS:g}s"})
-    answer = fetched(f"{url.rstrip('/')}/api/v1/query?{asked}")
-    try:
+    asked = urllib.parse.urlencode({"query": promql, "timeout": f"{QUERY_SECONDS:g}s"})
+    answer = fetched(f"{url.rstrip('/')}/api/v1/query?{asked}", QUERY_SECONDS + 5)
+    with parsing(url, "Prometheus"):
         return [(one["metric"], float(one["value"][1])) for one in answer["data"]["result"]]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise NoAnswer(f"{place(url)} does not answer as Prometheus does: {error!r}") from error
+
+
+@contextmanager
+def parsing(url: str, kind: str) -> Iterator[None]:
+    """Raise NoAnswer for a response that lacks a field or has one of another type."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        lacks = f": it has no {error}" if isinstance(error, KeyError) else ""
+        raise NoAnswer(f"{place(url)} does not respond as {kind} does{lacks}") from error
 
 
 def place(address: str) -> str:
@@ -342,7 +344,7 @@ def place(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def fetched(address: str, timeout: float = ANSWER_SECONDS + 5) -> Any:
+def fetched(address: str, timeout: float = ANSWER_SECONDS) -> Any:
     """Return the decoded JSON at a URL, fetched within `timeout` seconds. Raise BadInput if the URL
     is invalid, and NoAnswer if the request fails."""
     until, content = time.monotonic() + timeout, bytearray()

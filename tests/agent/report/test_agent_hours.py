@@ -142,6 +142,29 @@ def test_a_program_without_the_path_is_another() -> None:
     assert str(caught.value) == f"http://{place} is another program: it has no /api/v1/stream"
 
 
+@pytest.mark.parametrize(("answer", "lacks"), [({}, ": it has no 'host'"), ([], "")])
+def test_foreign_json_is_not_an_agent(
+    answer: Any, lacks: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(lambda *_: answer) as (address, _):
+        assert report("--agent", f"http://{address}") == 2
+        sentence = f"http://{address} does not respond as an agent does{lacks}"
+    assert capsys.readouterr().err == f"dgx-telemetry: {sentence}\n"
+
+
+def test_a_silent_address_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = []
+
+    def opened(_: str, timeout: float) -> None:
+        waited.append(timeout)
+        raise questions.NoAnswer("timed out")
+
+    monkeypatch.setattr(questions, "opened", opened)
+    for flag in ("--agent", "--prometheus"):
+        assert report(flag, "http://x") == 2
+    assert waited == [10.0, 10.0]
+
+
 @pytest.mark.parametrize("zone", ["AAA-200", "UTC+25", "ZZZ-24:59:59", ":/etc/passwd", "?", ""])
 def test_an_odd_time_zone_is_utc(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
     import time
