@@ -79,7 +79,8 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
     player = TapePlayer(Tape(path), clock)
 
     def playing(_: float) -> str:
-        return f"Recording {path.name}{' (ended)' if player.finished else ''}"
+        notes = ", ".join(filter(None, (player.tape.cut, "ended" if player.finished else "")))
+        return f"Recording {path.name}{f' ({notes})' if notes else ''}"
 
     return Hardware(lambda: player.nvml, player.host, playing=playing, releasable=False)
 

@@ -86,7 +86,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     as text and as a JSON document, and the contents of the bundle files."""
     settings = settings_of(arguments)
     if arguments.bundle:
-        check_target(arguments.bundle)
+        check_target(arguments.bundle, free=True)
     agent, note = (None, "") if arguments.bundle else asked(arguments, settings)
     if agent:
         look = StatusView(agent.first, runbook=f"{agent.place}/runbook.html")

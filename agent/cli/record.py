@@ -10,7 +10,6 @@ from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
 from agent.clock import Clock, SystemClock
 from agent.config.atomic_file import check_target
-from agent.errors import BadInput
 from agent.polling.intervals import TICK
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -18,13 +17,8 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent, and write the responses of its hardware to a file, atomically."""
-    from agent.replay.player import begins
-
     settings = settings_of(arguments)
-    there = check_target(arguments.file)
-    if there and there.st_size and not begins(arguments.file):
-        why = "exists and is not a tape, expected a free name or a tape to replace"
-        raise BadInput(f"{arguments.file}: {why}")
+    check_target(arguments.file, free=True)
     for number in ENDING:  # sent on shutdown or by a closed terminal; nohup ignores SIGHUP
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop_once)

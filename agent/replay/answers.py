@@ -281,7 +281,7 @@ class TapeWriter:
             self._flush()
             body = b"".join([*self._chunks, self._press.copy().flush()])
             about: dict[str, Json] = {"recorded_at": round(self._wall, 3), "agent": __version__}
-            header: Json = {"tape": MAGIC, "version": VERSION, **about}
+            header: Json = {"tape": MAGIC, "version": VERSION, "seconds": seconds, **about}
             return packed(header) + body + packed({"frames": self._frames, "seconds": seconds})
 
     def _now(self) -> int:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from errno import EIO, ENOENT
 from itertools import accumulate, count
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any, Literal, cast
 
 import pynvml
@@ -25,7 +26,6 @@ from agent.replay.answers import (
     CALLS,
     FIELDS,
     GPM,
-    MAGIC,
     TAPE_BYTES,
     UNTAPED,
     VERSION,
@@ -40,7 +40,6 @@ from agent.replay.answers import (
     identity,
     is_refusal,
     key_of,
-    line,
     refuse,
     union_member,
 )
@@ -73,10 +72,11 @@ class _Frame(Struct):
 
 
 class _Title(Struct):
-    """The first line of a recording, with the version of the format."""
+    """The first line of a recording, with the version of the format and the duration."""
 
     tape: Literal["dgx-telemetry"]
     version: int
+    seconds: Time | None = None  # older recordings have it only in the last line
 
 
 class _Footer(Struct):
@@ -85,34 +85,39 @@ class _Footer(Struct):
     seconds: Time
 
 
-def begins(path: Path) -> bool:
-    """Return whether a file is a recording (of any version), according to its first line."""
-    start = line({"tape": MAGIC})[:-2]
-    try:
-        with gzip.open(path) as file:
-            return file.read(len(start)) == start
-    except (OSError, EOFError, zlib.error):
-        return False
-
-
 class Tape:
     """A recording that lasts `seconds`: its responses by section and query, and its sample buffers
-    by query. The constructor raises TapeError if the file cannot be replayed."""
+    by query. If the file is cut short, `cut` states how much is left. The constructor raises
+    TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
         self._line = self._at = 0
+        self._whole: float | None = None
         self.seconds: float | None = None
+        self.cut = ""
         self.series: dict[str, dict[str, AnswerSeries]] = {CALLS: {}, FIELDS: {}, GPM: {}}
         self.buffers: dict[str, TapedBuffer] = {}
         try:
-            with gzip.open(path) as file:
-                self._read(file)
+            self._read(Path(path))
         except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or error
             place = f" (line {self._line})" if self._line else ""
             raise TapeError(f"{path} cannot be played as a tape{place}: {why}") from error
 
-    def _read(self, file: gzip.GzipFile) -> None:
+    def _read(self, path: Path) -> None:
+        if not S_ISREG(path.stat().st_mode):
+            raise ValueError("it is not a regular file")
+        with suppress(EOFError), gzip.open(path) as file:  # the file may be cut short
+            self._read_lines(file)
+        if self.seconds is None:
+            if self._line < 2:
+                raise EOFError("it is cut short before its first frame")
+            self.seconds = self._at / 1000
+            of = "" if self._whole is None else f" of {self._whole:.0f} s"
+            self.cut = f"cut short after {self.seconds:.0f} s{of}"
+            log.warning(LogEvent("tape_cut_short", means=self.cut))
+
+    def _read_lines(self, file: gzip.GzipFile) -> None:
         left = TAPE_BYTES
         while text := file.readline(left + 1):
             self._line, left = self._line + 1, left - len(text)
@@ -122,15 +127,14 @@ class Tape:
                 raise ValueError("it follows the footer, which is the last line of a tape")
             content = json.loads(text)
             if self._line == 1:
-                version = convert(content, _Title).version
-                if version != VERSION:
-                    raise ValueError(f"it has version {version}, this agent plays {VERSION}")
+                title = convert(content, _Title)
+                if title.version != VERSION:
+                    raise ValueError(f"it has version {title.version}, this agent plays {VERSION}")
+                self._whole = title.seconds
             elif isinstance(content, dict) and "frames" in content:
                 self.seconds = round(convert(content, _Footer).seconds, 3)
             else:
                 self._add(convert(content, _Frame))
-        if self.seconds is None:
-            raise EOFError("it is cut short: the footer is missing")
 
     def _add(self, frame: _Frame) -> None:
         at = round(frame.at * 1000)

@@ -82,7 +82,7 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         == 0
     )
     whole = (folder / "whole.tape").read_bytes()
-    (folder / "cut.tape").write_bytes(whole[: len(whole) // 2])
+    (folder / "cut.tape").write_bytes(whole[:99])
     content = gzip.decompress(whole)
     for reported in (b"Tesla K40m", b"System Product Name"):
         assert reported in content
@@ -221,15 +221,11 @@ def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
     assert (ended.returncode, ended.stderr) == IN_SHELL[words]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [None, b"", gzip.compress(b'{"tape":"dgx-telemetry","version":1}')],
-    ids=["nothing", "empty", "tape"],
-)
-def test_only_a_tape_may_be_recorded_over(content: bytes | None, tmp_path: Path) -> None:
-    """The errors above show what happens to other files; a damaged tape is still one."""
-    if content is not None:
-        (tmp_path / "x.tape").write_bytes(content)
+@pytest.mark.parametrize("empty", [False, True])
+def test_only_an_empty_file_may_be_recorded_over(empty: bool, tmp_path: Path) -> None:
+    """The errors above show what happens to other files."""
+    if empty:
+        (tmp_path / "x.tape").touch()
     line = f"record {tmp_path}/x.tape --seconds 0.1 --simulate k40:idle"
     assert in_this_process(line).returncode == 0
 

@@ -3,6 +3,7 @@ to the end, in no more memory than a real one takes; no half-written file is lef
 
 import gzip
 import json
+import os
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -165,7 +166,9 @@ def test_a_full_reel_takes_no_more_and_stays_playable(tmp_path: Path) -> None:
 def test_unreadable_and_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x"
     assert "No such file" in why(path)
-    assert "Is a directory" in why(tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    for other in (tmp_path, tmp_path / "fifo", Path("/dev/zero")):
+        assert why(other) == f"{other} cannot be played as a tape: it is not a regular file"
     for content in (
         b"",
         b"hello",
@@ -179,12 +182,17 @@ def test_unreadable_and_foreign_files(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_tape_that_is_cut_short(tmp_path: Path, good: Any) -> None:
     path = tmp_path / "x"
-    whole = good.read_bytes()
-    for length in (len(whole) - 1, len(whole) - 40, len(whole) // 2):
+    whole, lines = good.read_bytes(), lines_of(good)
+    for length in (9, len(whole) // 9):
         path.write_bytes(whole[:length])
-        assert "ended before the end-of-stream marker" in why(path)
-    assert "cut short: the footer is missing" in why(written(tmp_path, lines_of(good)[:-1]))
-    lines = lines_of(good)
+        assert "it is cut short before its first frame" in why(path)
+    path.write_bytes(whole[: whole.rindex(b"\x1f\x8b") - 99])
+    cut = Tape(path)
+    assert (cut.seconds, cut.cut) == (lines[-3]["at"], "cut short after 2 s of 4 s")
+    power = [f["calls"]["nvmlDeviceGetPowerUsage(0)"] for f in lines[1:-2]]
+    assert cut.series["calls"]["nvmlDeviceGetPowerUsage(0)"].answers == power
+    del lines[0]["seconds"]
+    assert Tape(written(tmp_path, lines[:2])).cut == "cut short after 0 s"
     assert "follows the footer" in why(written(tmp_path, [*lines, lines[1]]))
 
 
