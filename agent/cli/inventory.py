@@ -198,6 +198,12 @@ def put(found: Document, path: Path | None) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Write the targets once or at an interval, or serve them over HTTP. An error in the first
     attempt ends the command. A later error is printed, and the file remains unchanged."""
+    if arguments.every and not arguments.output:
+        raise BadInput("--every needs --output, the file to rewrite")
+    if arguments.web_config_file and not arguments.listen:
+        raise BadInput("--web.config.file needs --listen")
+    if arguments.listen and arguments.output:
+        raise BadInput("--listen and --output exclude each other")
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0
