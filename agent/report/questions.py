@@ -390,7 +390,7 @@ def opened(address: str, timeout: float) -> http.client.HTTPResponse:
     except urllib.error.HTTPError as error:
         said = ""
         with error, suppress(OSError, ValueError, http.client.HTTPException):
-            said = error.read(300).decode(errors="replace").replace("\n", " ")
+            said = error.read(300).decode(errors="replace").replace("\n", " ").strip()
         if error.code == HTTPStatus.NOT_FOUND:
             raise NoAnswer(f"{where} is another program: it has no {parts.path}") from error
         raise NoAnswer(f"{where} answers {error.code}: {said}") from error
