@@ -21,12 +21,13 @@ from agent.config.settings import Settings
 from agent.errors import printable
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
-from agent.ranges import gpus_named
+from agent.ranges import gpus_named, is_loopback
 from agent.report.questions import NoAnswer, fetched
 from agent.stack import files, programs
 from agent.stack.child import run_all
 from agent.stack.files import data_folder
-from agent.stack.programs import LOOPBACK, USUAL_PORTS, FreePorts, StackProgram, choose
+from agent.stack.programs import LOOPBACK, FreePorts, StackProgram, choose
+from exporters.settings import HttpConfig
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"
 Alert = Mapping[str, Any]
@@ -87,6 +88,7 @@ class StackPlan:
     simulated: bool
     speed: float  # speed of the simulated clock and of the rules
     installed: Collection[str]  # names of the installed programs
+    ports: FreePorts  # the ports to use if they are free
     fleet: int = 0  # number of simulated nodes that replace the agent; 0 for no fleet
     system: str = OF_FLEET  # system of the simulated nodes
 
@@ -131,7 +133,17 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     simulated = bool(machine or nodes)
     if simulated and settings[Receivers] != Receivers():
         say("[alertmanager] is not applied: a simulated machine notifies no one")
-    return StackPlan(settings, flags, simulated, speed, installed, nodes, machine or OF_FLEET)
+    ports, system = ports_of(settings[HttpConfig]), machine or OF_FLEET
+    return StackPlan(settings, flags, simulated, speed, installed, ports, nodes, system)
+
+
+def ports_of(here: HttpConfig) -> FreePorts:
+    """Return the ports to use if they are free. The agent's port is that of the setting `listen`,
+    whose host is not used."""
+    host, port = here.address
+    if host != "localhost" and not is_loopback(host):
+        say(f"`listen` names {host or 'all addresses'}: this stack listens on loopback only")
+    return FreePorts(agent=port)
 
 
 def driver_answers() -> bool:
@@ -148,11 +160,11 @@ def driver_answers() -> bool:
 async def _until_signal(plan: StackPlan, data: Path | None) -> None:
     stop = stop_signal(signal.SIGHUP)
     with data_folder(data) as folder:
-        ports = choose()
+        ports = choose(plan.ports)
         write_files(folder, plan, ports)
 
         async def once_ready(living: Sequence[StackProgram]) -> None:
-            _introduce(living, ports)
+            _introduce(living, plan.ports, ports)
             kept = "kept" if data else "removed at the end"
             print(f"Data in {folder} ({kept}). Ctrl-C ends all.", flush=True)
             if any(program.name == "alertmanager" for program in living):
@@ -207,11 +219,12 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
         atomic_write(folder / name, text.encode(), make=True)
 
 
-def _introduce(living: Sequence[StackProgram], ports: FreePorts) -> None:
-    usual, found = ({"fleet": one.agent, **asdict(one)} for one in (USUAL_PORTS, ports))
+def _introduce(living: Sequence[StackProgram], asked: FreePorts, ports: FreePorts) -> None:
+    usual, found = ({"fleet": one.agent, **asdict(one)} for one in (asked, ports))
     rows = []
     for name, address in ((program.name, program.address) for program in living):
-        taken = f"another program has port {usual[name]}" if found[name] != usual[name] else ""
+        given = usual[name] in (0, found[name])  # port 0 stands for any free port
+        taken = "" if given else f"another program has port {usual[name]}"
         rows.append((name, address, taken))
     print("\n".join(table(("program", "address", ""), rows)))
 

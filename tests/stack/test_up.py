@@ -206,14 +206,17 @@ def test_a_file_applies_to_a_simulated_stack_and_the_rest_is_named(
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(
-        '[cost]\ngpu_hour = 2.0\n[alertmanager]\nwebhook_url = "http://127.0.0.1:1/"\n'
+        'listen = ":9944"\n[cost]\ngpu_hour = 2.0\n[alertmanager]\nwebhook_url = "http://127.0.0.1:1/"\n'
     )
     for machine, nodes in (("k40:idle", 0), (None, 4)):
         given = Namespace(config=config, simulate=machine, simulate_speed=1.0, fleet=nodes)
-        first, *_ = programs_of(tmp_path, plan_of(given), USUAL_PORTS)
+        plan = plan_of(given)
+        first, *_ = programs_of(tmp_path, plan, plan.ports)
         assert first.arguments[-2:] == ("--config", str(config))
+        assert first.address == "http://127.0.0.1:9944/"
         said = capsys.readouterr().out
         assert "[alertmanager] is not applied: a simulated machine notifies no one" in said
+        assert "`listen` names all addresses: this stack listens on loopback only" in said
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
