@@ -35,7 +35,7 @@ class Marks:
     def steady(self) -> None:
         """Call once from the launching thread, when warm-up and compilation are over and each step
         is like the next."""
-        tasks = [task for task in Path("/proc/self/task").iterdir() if _launches(task)]
+        tasks = [task for task in Path("/proc/self/task").iterdir() if launches(task)]
         for thread in (threading.get_native_id(), *(int(task.name) for task in tasks)):
             self._clocks.append(~thread << 3 | THREAD_CLOCK)
         self._put(time.monotonic_ns(), time.monotonic_ns(), STEADY)
@@ -73,7 +73,7 @@ class Marks:
         self._file.write(ROW.pack(start, end, what, ran))
 
 
-def _launches(task: Path) -> bool:
+def launches(task: Path) -> bool:
     """Return whether a thread runs PyTorch's backward pass."""
     with suppress(OSError):
         return (task / "comm").read_text().startswith("pt_autograd_")

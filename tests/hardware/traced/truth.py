@@ -37,13 +37,13 @@ Doubts = dict[str, tuple[float, float]]
 class RankRecords:
     """Records that one rank left: its trace sorted by start, its marks, and the moments (ns) of
     their rows in the steady phase with the time (ns) that its launching threads had run by then,
-    and the moments at which its main thread was seen in uninterruptible sleep."""
+    and the moments that `blocked` writes."""
 
     trace: Any
     marks: Any
     at: Any
     ran: Any
-    blocked: Any
+    seen: Any
 
     @property
     def steady(self) -> int | None:
@@ -69,8 +69,8 @@ def read(marks: Path, traces: list[Path]) -> RankRecords:
     every = rows(marks, MARK)
     steady = every[every["ran"] > 0]
     at = np.where(steady["end"] == 0, steady["start"], steady["end"])
-    blocked = rows(seen_blocked(marks), np.dtype("<i8"))
-    return RankRecords(np.sort(trace, order="start"), _closed(every), at, steady["ran"], blocked)
+    seen = rows(seen_blocked(marks), np.dtype("<i8"))
+    return RankRecords(np.sort(trace, order="start"), _closed(every), at, steady["ran"], seen)
 
 
 def seen_blocked(marks: Path) -> Path:
@@ -182,17 +182,20 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
                 may_run = most - prepares
             rest &= ~covered
         least, most, unmarked = _ran(one, edges, rest)
-        sleeps = unmarked - most
-        blocked = _blocked(one, edges, rest)
-        unsure = min(sleeps, (blocked * EVERY * 1e9) ** 0.5)
+        blocked, asleep = (_seen(one.seen * sign, edges, rest) for sign in (1, -1))
+        sleeps = min(max(unmarked - most, blocked + asleep), unmarked - least)
+        by_chance, unsure = (
+            min(most_off, (seen * EVERY * 1e9) ** 0.5)
+            for most_off, seen in ((most - least, blocked + asleep), (sleeps, blocked))
+        )
         blocked = min(sleeps, blocked)
         out[LABELS["disk"]] += blocked
         out[LABELS["cpu"]] += sleeps - blocked
         out["starved/host_thread"] = length[rest].sum() - sleeps + prepares
         in_doubt.append(
             {
-                "starved/host_thread": (most - least, may_run),
-                LABELS["cpu"]: (may_run + unsure, most - least + unsure),
+                "starved/host_thread": (by_chance, may_run + by_chance),
+                LABELS["cpu"]: (may_run + by_chance + unsure, by_chance + unsure),
                 LABELS["disk"]: (unsure, unsure),
             }
         )
@@ -234,9 +237,9 @@ def _ran(one: RankRecords, edges: Any, rests: Any) -> tuple[float, float, float]
     return float(least.sum()), float(np.minimum(rest, ran).sum()), float(rest.sum())
 
 
-def _blocked(one: RankRecords, edges: Any, rests: Any) -> float:
-    """Return the part (ns) of segments in which the main thread was in uninterruptible sleep."""
-    place = np.searchsorted(edges, one.blocked, "right") - 1
+def _seen(moments: Any, edges: Any, rests: Any) -> float:
+    """Return the part (ns) of segments for which the positive moments stand."""
+    place = np.searchsorted(edges, moments[moments > 0], "right") - 1
     inside = place[(place >= 0) & (place < len(rests))]
     return float(rests[inside].sum()) * EVERY * 1e9
 
