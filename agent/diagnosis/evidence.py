@@ -249,9 +249,10 @@ class Evidence:
     @cached_property
     def works(self) -> float:
         """Share of time in which the GPU is active without waiting for a peer, or in which it is
-        inactive while its launching threads run or wait for files."""
+        inactive while its launching threads run or wait for files, or its busiest worker does."""
         ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
-        return min(1.0, self.second.activity - self.by_links.waiting + ran + self.blocked)
+        works = self.second.activity + ran + self.blocked + self.host.mean(workload.BUSIEST)
+        return min(1.0, works) - self.by_links.waiting
 
     @cached_property
     def blocked(self) -> float:

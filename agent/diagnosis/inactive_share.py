@@ -23,7 +23,10 @@ COPY_RATE = 0.87
 ratio of 1, one fewer of 112 recorded GPUs would be diagnosed correctly."""
 
 PAGEABLE_RATE = 8e9
-"""Bytes per second that a thread copies from or to pageable memory (7 to 12 GB/s on an H100)."""
+"""Bytes per second that a thread copies from pageable memory (6 to 9 GB/s on an H100)."""
+
+MAPPED_RATE = 12e9
+"""Bytes per second that a thread copies to pageable memory that is in use (9 to 13 GB/s)."""
 
 KERNEL_RATE = 1.2e9
 """Bytes per second that a thread copies to newly allocated memory, which the Linux kernel has to
@@ -59,7 +62,9 @@ def divide_inactive(e: Evidence) -> Shares:
     queued = min(waiting, e.host.own("queued"))
     blocked = min(waiting - queued, e.blocked)
     waiting -= queued + blocked
-    polls = _polls(e)
+    polls, peer = _polls(e), awaited(e)
+    for_peer = min(waiting, peer.works - e.works) if peer is not None else 0.0
+    waiting -= for_peer
     found = {Cause.UNKNOWN: waiting} if polls else _others(e, waiting)
     kernel = max(0.0, e.host.own("system") - e.host.own("fresh"))
     for_files = min(thread, blocked, kernel)
@@ -71,16 +76,13 @@ def divide_inactive(e: Evidence) -> Shares:
         (_disk(e), blocked + for_files),
         (Cause.NETWORK, for_network),
         (Cause.CPU, queued),
+        (Cause.PEER, for_peer),
         (Cause.PCIE, copying + copied),
         (Cause.UNKNOWN if polls else Cause.HOST_THREAD, left - copied),
     )
     for cause, seconds in parts:
         found[cause] = found.get(cause, 0.0) + seconds
-    left = found.pop(Cause.UNKNOWN, 0.0)
-    if (peer := awaited(e)) is not None:
-        found[Cause.PEER] = min(left, peer.works - e.works)
-        left -= found[Cause.PEER]
-    found[Cause.REQUESTS if serves(e) else Cause.UNKNOWN] = left
+    found[Cause.REQUESTS if serves(e) else Cause.UNKNOWN] = found.pop(Cause.UNKNOWN, 0.0)
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
@@ -106,35 +108,32 @@ def copies_alone(e: Evidence) -> float:
 
 def _copied(e: Evidence) -> float:
     """Return the share of time that copies between host and GPU would take at the full PCIe rate.
-    Return 0 if the traffic may be between GPUs."""
-    wire = e.fullest("pcie")
-    if wire is None or _shares(e):
+    Return 0 if the traffic may be between GPUs, or is that of NCCL: while its kernels wait, they
+    read host memory at up to 12 GB/s, and send a tenth of that."""
+    wire, collectives = e.fullest("pcie"), e.peers and e.history.nvlink_seen
+    if wire is None or e.pcie_peer_traffic or (collectives and launch_rate(e) is not None):
         return 0.0
     return sum(rate or 0.0 for rate in e.pcie_rates) / wire.limit
 
 
-def _shares(e: Evidence) -> bool:
-    """Return whether the GPU's PCIe traffic may be traffic between GPUs of its job."""
-    return e.pcie_peer_traffic or bool(e.peers and e.history.nvlink_seen)
-
-
 def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
-    """Return the share of time that a launching thread spends on copies: at PAGEABLE_RATE from and
-    to pageable memory, and at KERNEL_RATE to newly allocated memory. If the process has pinned
-    memory, whose copies need no thread, only copies to newly allocated memory count. `thread` and
-    `kernel` are the shares of time that the thread runs in total and in the kernel."""
-    if _shares(e):
+    """Return the share of time that a launching thread spends on copies: at PAGEABLE_RATE from
+    pageable memory, at MAPPED_RATE to it, and at KERNEL_RATE to newly allocated memory. If the
+    process has pinned memory, whose copies need no thread, only those to newly allocated memory
+    count. `thread` and `kernel` are the shares of time that it runs in total and in the kernel."""
+    if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     fresh = min(e.host.own("fresh"), e.host.own("system"))  # workers also map memory
     new = min(sent, fresh * processes.FRESH_RATE)
-    data, mapping = sent + received - new, new / KERNEL_RATE
+    data, mapping = received / PAGEABLE_RATE + (sent - new) / MAPPED_RATE, new / KERNEL_RATE
     if (launches := launch_rate(e)) is not None:
-        data = received - RECEIVED_BY_LAUNCH * launches
-        mapping = kernel + fresh if data >= KERNEL_RATE * thread else 0.0
+        received -= RECEIVED_BY_LAUNCH * launches
+        data = received / PAGEABLE_RATE
+        mapping = kernel + fresh if received >= KERNEL_RATE * thread else 0.0
     if e.context.samples.value(workload.PINNING, *e.labels):
         data, mapping = 0.0, mapping if launches is None else 0.0
-    copied = mapping + data / PAGEABLE_RATE
+    copied = mapping + data
     return copied if copied >= LEAST_TRANSFER else 0.0
 
 
@@ -172,11 +171,8 @@ def serves(e: Evidence) -> bool:
 def awaited(e: Evidence) -> Evidence | None:
     """Return the evidence about the GPU of the job that works longest while the process of this GPU
     sleeps. Return None if no other GPU works longer than this GPU."""
-    sleeps = (e.host.launching or 0.0) < MOSTLY
-    if not e.has_ranks or (_polls(e) and not sleeps):
-        return None
     longest = max(e.peers, key=lambda one: one.works, default=e)
-    return None if longest.works <= e.works else longest
+    return longest if e.has_ranks and longest.works > e.works else None
 
 
 def no_requests(e: Evidence) -> Found:
@@ -193,21 +189,22 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     run, the cause is the CPU, and while they wait for files, the disk. If data arrives over the
     network, it is the network while the busiest worker sleeps. Otherwise, it is unknown."""
     running, blocked = _working(e), e.host.asleep("working")
-    for_files = min(running, blocked, e.host.share("working", "system"))  # the kernel reads files
-    running, blocked = running - for_files, blocked + for_files
-    received = _arriving(e)
-    arriving = waiting * (1.0 - e.host.mean(workload.BUSIEST)) if received else 0.0
-    others = (one for gpu, one in e.others.items() if gpu not in e.job and one.processes)
-    # jobs in one network namespace report the same bytes
-    if arriving and any(alike(one.host.rate(workload.RECEIVED), received) for one in others):
-        arriving = min(arriving, max(0.0, waiting - running - blocked))
+    kernel, received = e.host.share("working", "system"), _arriving(e)
+    for_files = min(running, blocked, kernel)  # the kernel reads files
+    for_network = min(running - for_files, kernel - for_files, received / KERNEL_RATE)
+    runs = e.host.mean(workload.BUSIEST) * (1.0 - for_network / running if running else 1.0)
+    running, blocked = running - for_files - for_network, blocked + for_files
+    apart = {e.gpu} if e.has_ranks else e.job
+    others = (one.host for gpu, one in e.others.items() if gpu not in apart)
+    # jobs and ranks in one network namespace report the same bytes
+    if not any(alike(one.rate(workload.RECEIVED), received) for one in others):
+        runs *= waiting  # a worker that loads data over the network does so all the time
+    arriving = max(0.0, waiting - runs) if received else 0.0
     left, working = waiting - arriving, running + blocked
-    # A worker that loads data over the network does so all the time; others only when they run.
     scale = left / working if working and (arriving or working > left) else 1.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
-    found[Cause.NETWORK] = found.get(Cause.NETWORK, 0.0) + arriving
-    found[Cause.UNKNOWN] = max(0.0, left - working * scale)
-    return found
+    arriving += found.get(Cause.NETWORK, 0.0)
+    return found | {Cause.NETWORK: arriving, Cause.UNKNOWN: max(0.0, left - working * scale)}
 
 
 def _arriving(e: Evidence) -> float:
@@ -295,9 +292,8 @@ def copies(e: Evidence) -> Found:
     if wire is None:
         return ()
     kind = FactKind.COPIES_FROM_GPU if wire.direction == "transmit" else FactKind.COPIES_TO_GPU
-    known = [rate for rate in e.pcie_rates if rate is not None]
-    share = max(known) / wire.limit if known else wire.ratio
-    return (Fact(kind, (traffic("traffic", share, wire.limit),)),)
+    most = max((one for one in e.pcie_rates if one is not None), default=wire.ratio * wire.limit)
+    return (Fact(kind, (traffic("traffic", most / wire.limit, wire.limit),)),)
 
 
 FACTS = {
@@ -337,9 +333,10 @@ RECEIVED_BY_COPY = 16.0
 """Number of bytes that the GPU receives for each byte that it sends while data is copied to it. On
 an H100, it receives 1,122 MB/s and sends 70 MB/s, or 1,254 MB/s and 78 MB/s."""
 
-LEAST_RECEIVED = 3.0
-"""Minimum ratio of received to sent bytes. With a lower ratio, data is being copied from the GPU.
-In jobs on several GPUs, the ratio is at least 3.4, because NCCL's kernels also send data."""
+LEAST_RECEIVED = RECEIVED_BY_LAUNCH / SENT_BY_LAUNCH / 2
+"""Minimum ratio of received to sent bytes: half of that of a launch. With a lower ratio, data is
+being copied from the GPU. In jobs on several GPUs, the ratio is at least 3.4, because NCCL's
+kernels also send data."""
 
 ACTIVE_BY_LAUNCH = 1.18e-6
 """Seconds of GPU activity that a kernel launch adds if launches do not queue. In comparison with a
@@ -353,13 +350,14 @@ be diagnosed correctly, both with and without GPM."""
 
 def launch_rate(e: Evidence) -> float | None:
     """Return the number of kernel launches per second, based on the PCIe traffic that is not part
-    of copies to the GPU. Return None if the traffic is unknown or includes copies from the GPU."""
+    of copies to the GPU, and on the activity that they add. Return None if the traffic is unknown
+    or includes copies from the GPU."""
     sent, received = e.pcie_rates
     if sent is None or received is None or received < LEAST_RECEIVED * sent:
         return None
     by_launch = SENT_BY_LAUNCH - RECEIVED_BY_LAUNCH / RECEIVED_BY_COPY
     by_sent = max(0.0, sent - received / RECEIVED_BY_COPY) / by_launch
-    return min(by_sent, received / RECEIVED_BY_LAUNCH)
+    return min(by_sent, received / RECEIVED_BY_LAUNCH, e.second.activity / ACTIVE_BY_LAUNCH)
 
 
 def launch_overhead(e: Evidence, inactive: float) -> float:

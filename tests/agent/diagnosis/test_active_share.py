@@ -369,6 +369,7 @@ def test_launches_are_counted_beside_copies_to_the_gpu(copied: float) -> None:
 def test_launches_are_not_known_where_copies_from_the_gpu_hide_them() -> None:
     assert launch_rate(evidence(with_traffic(2e9, 150e6))) is None
     assert launch_rate(evidence(with_traffic(0.0, 5e9))) == 0.0
+    assert launch_rate(evidence(with_traffic(4e8, 4e9))) == pytest.approx(0.43 / ACTIVE_BY_LAUNCH)
     unread = {k: v for k, v in LAUNCHING.items() if k[0] not in (pcie.TRANSMITTED, pcie.RECEIVED)}
     assert launch_rate(evidence(unread)) is None
 
