@@ -26,11 +26,10 @@ NOTHING, LINKS_AT_REST = 0.02, 1e-5
 limit below which transfers take no time. LINKS_AT_REST: this ratio for idle links (measured: at
 most 5e-7 on idle links, and 6e-5 to 1e-4 for all-reduces of a few KB)."""
 
-TRANSFER_RATE = 0.60
-"""Assumed ratio of payload to NVLink limit while a GPU only transfers data. In 14 loads on H200
-GPUs, it was 0.56 to 0.72 with messages of hundreds of MB, and 0.32 to 0.50 with tens of MB. It was
-0.04 to 0.24 with gradients of a few MB or a single NCCL channel, so the agent underestimates the
-time of such transfers."""
+WIRE_RATE = 0.78
+"""Assumed ratio of NVLink wire bytes to NVLink limit while a GPU only transfers data. In 51 of 82
+recorded loads, it was 0.61 to 1.0, with a median of 0.81. In 21, it was less, with small messages
+or a single NCCL channel, so the agent underestimates their time. In ten, some data overlapped."""
 
 WORKING_SM = 0.90
 """Ratio of SM activity to overall activity while a GPU computes. In training on H100 GPUs, it is
@@ -43,11 +42,10 @@ Without this threshold, the results for the recordings are the same, but a few s
 be mistaken for a hang, and the step time of a job that never waits for data might be unknown."""
 
 TRANSFERRING_SM = 0.12
-"""SM activity of a kernel that moves data between GPUs. Such a kernel uses 16 to 24 of 132 SMs. If
-this value and EQUAL were 0.10, one fewer of 180 recorded GPUs would be diagnosed correctly."""
+"""SM activity of a kernel that moves data between GPUs. It uses 16 to 24 of 132 SMs."""
 
 EQUAL = 0.12
-"""Maximum relative difference between values that count as equal (see TRANSFERRING_SM)."""
+"""Maximum relative difference between values that count as equal."""
 
 EXPOSED = 1.5
 """Ratio of NVLink wire bytes to payload bytes below which transfers do not overlap with work. In 74
@@ -63,10 +61,9 @@ limit. It is multiplied by the excess of the ratio over SMALL_MESSAGES. On two H
 concurrent work, the ratio was 2.1 to 2.2 for 256 KB (23 to 45 GB/s), 2.3 to 2.45 for 64 KB (8 to 18
 GB/s), and 2.5 to 2.6 for up to 16 KB (1 to 3 GB/s). It was 2.0 to 2.1 for pipeline stages."""
 
-LEAST_TRANSFER, LEAST_WAIT = 0.01, 0.03
+LEAST_TRANSFER, LEAST_WAIT = 0.013, 0.03
 """LEAST_TRANSFER: minimum share of time that counts as communication. LEAST_WAIT: minimum share of
-time that counts as waiting for a peer. If both were 0.03, four fewer of 180 recorded GPUs would be
-diagnosed correctly. If both were 0.05, eight fewer would be."""
+time that counts as waiting for a peer."""
 
 
 class WorkLevel(NamedTuple):
@@ -94,8 +91,9 @@ class ActiveSecond:
 
     `payload` is the ratio of NVLink payload to the NVLink limit in the busier direction, and `sent`
     is this ratio in the transmit direction. `wire` is the ratio of received NVLink wire bytes to
-    payload bytes. `power` contains the two levels of the power samples. `level` is the activity
-    without waiting, which `work_level` returns.
+    payload bytes. `spinning` is the maximum share in which kernels can spin, based on the power
+    draw. `power` contains the two levels of the power samples. `level` is the activity without
+    waiting, which `work_level` returns.
     """
 
     activity: float
@@ -107,6 +105,7 @@ class ActiveSecond:
     power: PowerLevels | None = None
     level: WorkLevel | None = None
     wire: float | None = None
+    spinning: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +138,10 @@ def not_computing(second: ActiveSecond) -> float:
         return second.activity
     lower = at_lower_power(second)
     if second.sm is None:
-        exposed = (second.payload or 0.0) / TRANSFER_RATE if _transfers_alone(second) else 0.0
+        exposed = _transfer_time(second) if _transfers_alone(second) else 0.0
         return lower or min(second.activity, exposed)
-    if not second.payload:
-        return lower
-    return max(
-        lower, min(_besides_work(second, _working_sm(second)), second.payload / TRANSFER_RATE)
-    )
+    full = 1.0 if _transfers_alone(second) else WORKING_SM
+    return max(lower, min(_besides_work(second, full), _transfer_time(second)))
 
 
 def at_lower_power(second: ActiveSecond) -> float:
@@ -164,12 +160,6 @@ def _besides_work(second: ActiveSecond, full: float) -> float:
         return 0.0
     share = (full - second.sm / second.activity) / (full - TRANSFERRING_SM)
     return second.activity * min(1.0, max(0.0, share))
-
-
-def _working_sm(second: ActiveSecond) -> float:
-    """Return the assumed ratio of SM activity to overall activity while the GPU computes. It is 1
-    if transfers do not overlap with work, because the work can then use all SMs."""
-    return 1.0 if _transfers_alone(second) else WORKING_SM
 
 
 def _most_spinning(second: ActiveSecond, sm: float, full: float = 1.0) -> float:
@@ -198,8 +188,13 @@ def communicating(second: ActiveSecond, idle_work: float) -> float:
     payload = second.payload or 0.0
     if payload < NOTHING * max(idle_work, LEAST_WAIT) or not idle_work:
         return 0.0
-    found = min(idle_work, payload / TRANSFER_RATE)
+    found = min(idle_work, _transfer_time(second))
     return found if found >= LEAST_TRANSFER else 0.0
+
+
+def _transfer_time(second: ActiveSecond) -> float:
+    """Return the share of time that NVLink transfers take at the usual rate on the wire."""
+    return (second.payload or 0.0) * min(second.wire or EXPOSED, SMALL_MESSAGES) / WIRE_RATE
 
 
 def alike(one: float | None, other: float | None) -> bool:
@@ -228,7 +223,8 @@ def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
     active second shows how long this GPU's work takes. The rest of its active time is waiting.
     """
     if second.sm is None and peer.sm is None:  # without GPM, utilization includes spinning
-        waited = max(second.activity - peer.activity, _longer_at_lower_power(second, peer))
+        longer = min(second.activity - peer.activity, second.spinning)
+        waited = max(longer, _longer_at_lower_power(second, peer))
     else:
         waited = second.activity - _useful(second, peer)
         if second.sm is not None and waited >= LEAST_WAIT:
@@ -273,6 +269,8 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
         transfers = min(transfers, communicating(last, not_computing(last)))
     elif transfers:  # no rank is late, so the links may be slower than usual
         transfers = without_work
+    if alongside and second.sm is None and not without_work:
+        transfers = min(second.activity - waited, _small_messages(second))
     waiting = max(waited, without_work - transfers)
     waiting = min(waiting, second.activity - transfers)
     if waiting < LEAST_WAIT:
@@ -285,8 +283,8 @@ def _by_level(
 ) -> ActiveShares:
     """Return the shares of an active GPU based on DRAM activity. Without waiting, DRAM activity is
     assumed to be that of `level`, so lower DRAM activity shows how long the GPU waits. The GPU
-    waits for the peer that waits least. If all ranks wait, kernel launches are late. Their delay is
-    at most the idle time of the least active GPU."""
+    waits for the peer that waits least. If all ranks wait, kernel launches are late. Each rank
+    waits while a peer is idle, so the delay is at most the idle time of the most active GPU."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < NOTHING:  # only collectives or work in caches, equal on every rank
@@ -297,7 +295,7 @@ def _by_level(
     else:
         waits = {key: _beneath(peer, level) for key, peer in alongside.items()}
         last = min(waits, key=lambda key: waits[key])
-        waiting = _beneath(second, level)
+        waiting = _waiting(second, alongside[last], level)
         # a collective takes the same time on every rank
         transfers = max(communicating(one, _besides(one, level)) for one in ranks)
         lower = at_lower_power(second)
@@ -306,7 +304,7 @@ def _by_level(
         transfers = max(transfers, min(_small_messages(second), _besides(second, level)))
         transfers = min(transfers, second.activity - waiting)
         waiting = max(waiting, lower - transfers)  # a pipeline waits in every window
-    late = min(waiting, waits[last], 1.0 - least)
+    late = min(waiting, waits[last], max(0.0, 1.0 - max(one.activity for one in ranks)))
     waiting -= late
     if waiting < LEAST_WAIT:
         waiting = 0.0
@@ -326,16 +324,27 @@ def _small_messages(second: ActiveSecond) -> float:
     above = (second.wire or 0.0) - SMALL_MESSAGES
     if above <= 0 or second.payload is None:
         return 0.0
-    return second.payload * (1.0 / TRANSFER_RATE + SMALL_TIME * above)
+    return _transfer_time(second) + second.payload * SMALL_TIME * above
 
 
 def _full(second: ActiveSecond, level: WorkLevel) -> float:
     """Return the assumed ratio of SM activity to overall activity while the GPU computes. It is
-    above that of `level`, whose windows may include transfers, and is 1 for dense products."""
+    that of `level`, or more if all windows include transfers. It is 1 for dense products, and for
+    work that alternates with transfers, because the work can then use all SMs."""
     if _transfers_alone(second):
-        return _working_sm(second)
+        return 1.0
     dense = (second.tensor or 0.0) / second.sm if second.sm else 0.0
-    return max((level.sm + WORKING_SM) / 2, (3.0 + min(1.0, dense)) / 4)
+    return max(min(level.sm, WORKING_SM), (3.0 + min(1.0, dense)) / 4)
+
+
+def _waiting(second: ActiveSecond, peer: ActiveSecond, level: WorkLevel) -> float:
+    """Return the share of time that the GPU waits. If `peer` is active for as long, but with higher
+    SM activity, the GPU waits while the peer works, even if the peer's work uses less DRAM."""
+    mine, its = second.sm or 0.0, peer.sm or 0.0
+    if mine >= its or alike(mine, its) or not alike(second.activity, peer.activity):
+        return _beneath(second, level)
+    longer = (its - mine + second.activity - peer.activity) / (1.0 - TRANSFERRING_SM)
+    return min(second.activity, _beneath(peer, level) + longer)
 
 
 def _beneath(second: ActiveSecond, level: WorkLevel) -> float:

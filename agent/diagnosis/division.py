@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from agent.diagnosis.active_share import LEAST_WAIT, ActiveShares, in_lock_step, not_computing
 from agent.diagnosis.confidence import Likeness, similar
-from agent.diagnosis.evidence import Evidence
+from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
 from agent.diagnosis.hang import hung
 from agent.diagnosis.inactive_share import (
@@ -200,7 +200,7 @@ def _active_without_gpm(e: Evidence) -> ActiveShares:
     if e.spins and any(peer.spins for peer in e.peers):
         return ActiveShares(0.0, 0.0, e.second.activity)
     shares = e.by_links
-    over_nvlink = shares.communicating and communicates_elsewhere(e) is None
+    over_nvlink = shares.communicating >= LEAST_WAIT and communicates_elsewhere(e) is None
     if shares.waiting or over_nvlink or not e.looks_busy or not e.peers:
         return shares
     return _by_power(e) or shares
@@ -211,29 +211,18 @@ def _by_power(e: Evidence) -> ActiveShares | None:
     None if the power readings are inconclusive."""
     second, limits = e.second, e.context.thresholds
     payload = e.nvlink.ratio if e.nvlink is not None else 0.0
-    if e.sm_underutilised and (
-        payload >= limits.communicating or communicates_elsewhere(e) is not None
-    ):
+    carries = payload >= limits.communicating or communicates_elsewhere(e) is not None
+    if e.sm_underutilised and carries:
         return ActiveShares(0.0, second.activity, 0.0)
-    if not e.history.nvlink_seen:
+    best = max(e.peers, key=lambda peer: peer.work or 0.0)
+    is_read = None not in {second.sent, best.second.sent}  # whether NVLink can be read
+    if not e.history.nvlink_seen or (is_read and not in_lock_step(second, best.second)):
         return None
-    peers = [peer for peer in e.peers if _together(e, peer)]
-    known = [peer for peer in e.peers if peer.work is not None]
-    best = max(known, key=lambda peer: peer.work or 0.0, default=None)
-    if best not in peers or not best.looks_busy or not best.work or e.work is None:
+    behind, works = (best.work or 0.0) - (e.work or 1.0), (best.work or 0.0) - SPINNING_POWER
+    if behind < limits.behind or works <= 0 or not best.looks_busy:
         return None
-    behind = best.work - e.work
-    if behind < limits.behind:
-        return None
-    waited = second.activity * behind / best.work
+    waited = min(second.activity, behind / works)
     return ActiveShares(second.activity - waited, 0.0, waited, best.gpu)
-
-
-def _together(e: Evidence, peer: Evidence) -> bool:
-    """Return whether two GPUs of a job run in lockstep, or true if NVLink cannot be read."""
-    if e.second.sent is None or peer.second.sent is None:
-        return True
-    return in_lock_step(e.second, peer.second)
 
 
 def host_copies(e: Evidence) -> Found:

@@ -319,6 +319,7 @@ class Evidence:
             payload=max(known, default=None),
             sent=sent / limit if sent is not None and limit else None,
             wire=wire / got if wire and got else None,
+            spinning=(1.0 - (self.power or 0.0)) / (1.0 - SPINNING_POWER),
         )
 
     @property

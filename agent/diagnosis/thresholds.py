@@ -27,5 +27,5 @@ class Thresholds(Section, frozen=True):
     throttled: Share = 0.50  # share of time for which the clocks were lowered
     clock_low: Share = 0.75  # of the maximum SM clock; lower user-set clocks are shown
     communicating: Share = 0.10  # fraction of a path's limit
-    behind: Share = 0.30  # SM activity by which a GPU is behind the best GPU of its job
+    behind: Share = 0.15  # of the power limit; the best GPU of a job draws so much more than one
     disk_active: Share = 0.10  # share of time for which a local disk is busy

@@ -1,7 +1,9 @@
 """Division of the active share, by figures that were measured on H100s and H200s."""
 
 import random
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,7 @@ from agent.model import BUSY, Cause, GpuKey, Pair, State
 from agent.sources import activity, pcie, power, process
 from tests.support.evidence import GPU, Figures, evidence, threads
 
+COLLECTIVES = tomllib.loads(Path(__file__).with_name("active_share.toml").read_text("utf-8"))
 PEER = GpuKey(1, "GPU-1")
 LIMIT = 450.0  # GB/s of NVLink, one direction
 
@@ -157,11 +160,18 @@ def test_a_pipeline_waits_as_its_power_says() -> None:
     assert found.waiting + found.communicating == pytest.approx(0.20, abs=0.05)
 
 
-def test_without_gpm_utilisation_counts_the_spinning() -> None:
-    waiter = ActiveSecond(1.0, payload=0.001, sent=0.001)
+@pytest.mark.parametrize(("most", "waits"), [(1.0, 0.844), (0.02, 0.0)], ids=("low", "full"))
+def test_without_gpm_utilisation_counts_the_spinning(most: float, waits: float) -> None:
+    waiter = ActiveSecond(1.0, payload=0.001, sent=0.001, spinning=most)
     culprit = ActiveSecond(0.156, payload=0.001, sent=0.001)
     found = divide(waiter, {PEER: culprit})
-    assert (found.waits_for, found.waiting) == (PEER, pytest.approx(0.844))
+    assert (found.waits_for, found.waiting) == (PEER if waits else None, pytest.approx(waits))
+
+
+def test_without_gpm_small_messages_take_longer_than_their_bytes() -> None:
+    """All-reduces in a CUDA graph on two H100s: true 0.178."""
+    mine = ActiveSecond(0.457, payload=0.0076, sent=0.0076, wire=2.24)
+    assert divide(mine, {PEER: mine}).communicating == pytest.approx(0.178, abs=0.01)
 
 
 def test_rest_at_the_lower_level_is_not_taken_from_the_active_share() -> None:
@@ -216,7 +226,7 @@ def dipping(share: float, low: float) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("wire", "share"), [(None, 0.0), (1.25, 0.53), (1.7, 0.0)], ids=("unknown", "alone", "beside")
+    ("wire", "share"), [(None, 0.0), (1.25, 0.513), (1.7, 0.0)], ids=("unknown", "alone", "beside")
 )
 def test_without_gpm_the_wire_tells_whether_transfers_overlap(
     wire: float | None, share: float
@@ -306,37 +316,25 @@ def test_a_pipeline_waits_in_every_window_and_its_power_tells() -> None:
     mine = replace(second(92.1, 55.4, 30.2, 23.5, 0.49), power=power, level=WorkLevel(0.65, 0.28))
     found = divide(mine, {PEER: mine})
     assert found.busy == pytest.approx(0.60, abs=0.05)
+    assert divide(mine, {PEER: replace(mine, activity=0.99)}).late == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize(
-    ("wire", "share"), [(None, 0.0), (1.7, 0.0), (2.3, 0.093)], ids=("unknown", "buckets", "small")
-)
-def test_small_all_reduces_take_longer_than_their_bytes(wire: float | None, share: float) -> None:
-    """Decoding on two H100s, each layer in halves: 1.46 GB/s, true 0.08."""
-    mine = second(92.3, 49.5, 1.7, 45.9, 1.46)
-    mine = replace(mine, level=WorkLevel(0.54, 0.499), wire=wire)
-    assert divide(mine, {PEER: mine}).communicating == pytest.approx(share, abs=0.005)
-
-
-def test_collectives_beside_work_in_caches_take_as_long_as_their_bytes() -> None:
-    """Small products and all-reduces of 64 KB in a CUDA graph on two H100s: true 0.07."""
-    mine = replace(second(98.8, 51.3, 0.0, 0.0, 1.53), level=WorkLevel(0.52, 3e-5), wire=2.18)
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_collectives_take_as_long_as_their_bytes_on_the_wire(name: str) -> None:
+    case = COLLECTIVES[name]
+    mine = replace(second(*case["of"]), level=WorkLevel(*case["level"]), wire=case.get("wire"))
     found = divide(mine, {PEER: mine})
-    assert (found.communicating, found.busy) == pytest.approx((0.06, 0.93), abs=0.02)
+    assert found.communicating == pytest.approx(case["share"], abs=0.005)
+    assert found.busy == pytest.approx(mine.activity - found.communicating, abs=0.02)
 
 
-def test_an_all_to_all_beside_work_on_dram_is_more_than_a_transfer() -> None:
-    """A Fourier transform over two channels of NCCL: true 0.75."""
-    mine = second(99.7, 25.1, 0.1, 22.4, 21.8)
-    mine = replace(mine, level=WorkLevel(0.25, 0.223), wire=2.49)
-    found = divide(mine, {PEER: mine})
-    assert (found.communicating, found.busy) == pytest.approx((0.77, 0.22), abs=0.03)
-
-
-def test_collectives_between_dense_products_are_communication() -> None:
-    """All-gather, product and reduce-scatter, six times within 17 ms."""
-    mine = replace(second(98.6, 80.3, 68.1, 29.8, 31.8), level=WorkLevel(0.82, 0.31))
-    assert divide(mine, {PEER: mine}).communicating == pytest.approx(0.15, abs=0.05)
+def test_a_rank_with_less_sm_activity_waits_though_its_work_uses_as_much_dram() -> None:
+    """Experts on two H100s: true 0.53."""
+    mine = replace(second(99.3, 42.0, 24.1, 18.9, 12.2), level=WorkLevel(0.43, 0.191))
+    theirs = replace(second(99.7, 90.9, 71.5, 32.6, 12.2), level=WorkLevel(0.92, 0.318))
+    found, its = divide(mine, {PEER: theirs}), divide(theirs, {PEER: mine})
+    assert (found.waiting, found.waits_for) == (pytest.approx(0.53, abs=0.03), PEER)
+    assert (its.waiting, its.waits_for) == (0.0, None)
 
 
 HOST_THREAD: Pair = (State.STARVED, Cause.HOST_THREAD)

@@ -123,6 +123,8 @@ def evidence_of(name: str) -> Evidence:
     figures |= threads(GPU, row["threads"]) if "threads" in row else {}
     figures |= threads(PEER_LABELS, row["peer_threads"]) if "peer_threads" in row else {}
     figures |= {OF_GPU[word]: value for word, value in row.get("gpu", {}).items()}
+    unread = {OF_GPU[word][0] for word in row.get("unread", ())}
+    figures = {key: value for key, value in figures.items() if key[0] not in unread}
     wires: dict[Any, tuple[float, float]] = {}
     for word, found in row.get("wires", {}).items():
         wires |= links(found) if word == "links" else {WIRES[word]: tuple(found)}
