@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from math import inf
 from operator import sub
 from typing import NamedTuple, Protocol
 
@@ -96,17 +97,20 @@ class SystemClock:
         self.speed = speed
         self._began = self._origin = self._awake = time.monotonic()
         self._late = 0.0  # total seconds by which sleeps were too long
+        self._end = inf  # time at which the clock was stopped
         self._due: set[float] = set()  # due time of each sleep
         self._processor_time = ProcessorTime(0.0, {}, 0.0)
 
     def monotonic(self) -> float:
-        return (time.monotonic() - self._origin) * self.speed
+        return (min(time.monotonic(), self._end) - self._origin) * self.speed
 
     def time(self) -> float:
         # A fast clock advances both times; otherwise, timestamps and durations would disagree.
         return time.time() + (time.monotonic() - self._began) * (self.speed - 1.0)
 
     async def sleep(self, seconds: float) -> None:
+        if self._end < inf:
+            await asyncio.Event().wait()
         seconds = max(0.0, seconds) / self.speed
         due = time.monotonic() + seconds
         self._due.add(due)
@@ -124,6 +128,10 @@ class SystemClock:
     def skip(self, seconds: float) -> None:
         """Advance the clock by `seconds`, as if a simulated machine had started earlier."""
         self._origin -= seconds / self.speed
+
+    def stop(self) -> None:
+        """Stop the clock. A sleep that begins after this never ends."""
+        self._end = time.monotonic()
 
     def meter(self) -> tuple[float, float]:
         return time.perf_counter(), time.thread_time()

@@ -47,6 +47,7 @@ class Hardware:
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""
     """Returns the name of the simulated scenario at a clock time (s), or of the recording."""
+    finished: Callable[[], bool] = lambda: False  # whether the recording has ended
     releasable: bool = True  # false for recordings, which do not load the driver
     held: Callable[[], set[str]] = device_nodes
     """Returns the paths of the driver's device nodes that this process has open."""
@@ -82,7 +83,12 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
         notes = ", ".join(filter(None, (player.tape.cut, "ended" if player.finished else "")))
         return f"Recording {path.name}{f' ({notes})' if notes else ''}"
 
-    return Hardware(lambda: player.nvml, player.host, playing=playing, releasable=False)
+    return Hardware(
+        *(lambda: player.nvml, player.host),
+        playing=playing,
+        finished=lambda: player.finished,
+        releasable=False,
+    )
 
 
 def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]":

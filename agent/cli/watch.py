@@ -169,10 +169,12 @@ async def _read_here(
     arguments: argparse.Namespace, settings: Settings, note: str, shown: Shown
 ) -> None:
     shown.put(None, "Reading this machine for the first time.")
-    agent, _, board = local_agent(arguments, settings)
+    agent, hardware, board = local_agent(arguments, settings)
     await first_readings(agent)
     while True:
         shown.put(StatusView(board.status()), note)
+        if hardware.finished():
+            await asyncio.Event().wait()
         await agent.poller.look_again()
         await agent.clock.sleep(TICK)
         await agent.poller.tick()

@@ -51,6 +51,9 @@ In recording and replay, ticks start at the same times after the first query, ex
 Without this lead, a tick might use the previous frame instead of its own.
 """
 
+LAST = 1000
+"""Milliseconds before the end of a recording after which no tick begins."""
+
 NO_ANSWER = ArithmeticError, RecursionError, TypeError, ValueError
 """Exceptions caused by responses that no library or file system would return."""
 
@@ -87,11 +90,11 @@ class _Footer(Struct):
 
 class Tape:
     """A recording that lasts `seconds`: its responses by section and query, and its sample buffers
-    by query. If the file is cut short, `cut` states how much is left. The constructor raises
-    TapeError if the file cannot be replayed."""
+    by query. The last tick begins at `last` (ms). If the file is cut short, `cut` states how much
+    is left. The constructor raises TapeError if the file cannot be replayed."""
 
     def __init__(self, path: str | Path) -> None:
-        self._line = self._at = 0
+        self._line = self._at = self.last = 0
         self._whole: float | None = None
         self.seconds: float | None = None
         self.cut = ""
@@ -116,6 +119,7 @@ class Tape:
             of = "" if self._whole is None else f" of {self._whole:.0f} s"
             self.cut = f"cut short after {self.seconds:.0f} s{of}"
             log.warning(LogEvent("tape_cut_short", means=self.cut))
+        self.last = max(self._at, round(self.seconds * 1000) - LAST)
 
     def _read_lines(self, file: gzip.GzipFile) -> None:
         left = TAPE_BYTES
@@ -309,7 +313,7 @@ class TapePlayer:
         self._ahead = AHEAD if isinstance(clock, SystemClock) else 0
         self._lock = threading.Lock()
         self._start: float | None = None
-        self.finished = False  # whether the last values stay in use
+        self.finished = False  # `run` and `watch` then stop
         files = TapedFiles(self)
         self.nvml = TapedNvml(self)
         self.host = Host(files=files, psutil=cast(Psutil, TapedPsutil(files)))
@@ -320,10 +324,10 @@ class TapePlayer:
             if self._start is None:
                 self._start = now
             at = round((now - self._start) * 1000)
-            ends = not self.finished and at > round((self.tape.seconds or 0.0) * 1000)
+            ends = not self.finished and at + self._ahead >= self.tape.last
             self.finished |= ends
         if ends:
-            log.warning(LogEvent("tape_ended", means="its last values stay in use"))
+            log.warning(LogEvent("tape_ended", means="its last values stay"))
         return at + self._ahead
 
     def answer(self, key: str, what: str, never: Exception) -> Any:

@@ -1,9 +1,12 @@
 """Real processes: a driver library that crashes, a driver that is given back."""
 
+import json
 import re
 import signal
+import time
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +14,7 @@ from tests.stack.running import Running, eventually
 from tests.support import crashing_library
 from tests.support.nightly import NIGHTLY
 from tests.support.patience import PATIENCE
+from tests.support.repository import TAPES
 
 TICK = "dgx_agent_last_tick_timestamp_seconds"
 STARTED = r"listen=http://127\.0\.0\.1:(\d+)/"
@@ -35,6 +39,25 @@ def test_an_agent_without_tls_loads_no_openssl() -> None:
         assert "process_open_fds" in scrape(serving(agent))
         maps = Path(f"/proc/{agent.process.pid}/maps").read_text()
     assert not re.search("libssl|libcrypto", maps)
+
+
+def test_no_second_is_counted_after_the_end_of_a_tape() -> None:
+    fast = ("--simulate-speed", "10", "--listen", "127.0.0.1:0")
+    with Running("agent", "run", "--replay", f"{TAPES}/h100-idle.tape", *fast) as agent:
+        port = serving(agent)
+
+        def status() -> dict[str, Any]:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/status") as answer:
+                return dict(json.load(answer))
+
+        def stands() -> bool:
+            before = status()
+            time.sleep(0.4)  # four ticks
+            return status() == before
+
+        eventually(stands, "the end of the tape")
+        assert "(ended)" in status()["machine"]["text"]
+        assert "dgx_gpu_power_watts{" in scrape(port)
 
 
 # A driver library that crashes.
