@@ -46,9 +46,12 @@ def shown(bench: AgentBench, config: MetricsConfig, *, per_link: bool = False) -
 
 def test_a_large_node_is_small() -> None:
     """What a hosted Prometheus bills for a DGX H100 with one job."""
-    series, kilobytes = shown(settled("dgx-h100"), MetricsConfig())
+    bench = settled("dgx-h100")
+    series, kilobytes = shown(bench, MetricsConfig())
     assert series <= 660, "show fewer series of a metric: `shown` in its declaration"
     assert kilobytes <= 100
+    page = bench.exposition(MetricsConfig()).page(TEXT)
+    assert len(page.zipped) < len(page.plain) / 5, "METRICS.md says so"
 
 
 @pytest.mark.parametrize("system", shortly(SYSTEMS, ("dgx-station-v100", "gtx-1080")))

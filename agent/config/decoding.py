@@ -85,7 +85,7 @@ def _expected(kind: Any, place: str) -> str:
     notes = [n for one in (kind, *get_args(kind)) for n in getattr(one, "__metadata__", ())]
     words = [n.description for n in notes if isinstance(n, msgspec.Meta | TextCheck)]
     kind = _bare(kind)
-    if get_origin(kind) is Literal:
+    if get_origin(kind) is Literal and not words:
         words = [f"one of {', '.join(map(str, get_args(kind)))}"]
     elif isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         words = [f"a table of {', '.join(fields_of(kind))}"]

@@ -3,6 +3,7 @@
 import gzip
 import logging
 import math
+import re
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterable
@@ -156,6 +157,7 @@ def test_the_process_is_exported_unless_switched_off() -> None:
     text = ExpositionBench(process=True).text()
     assert text.startswith(GOLDEN_TEXT)
     assert "\nprocess_resident_memory_bytes " in text
+    assert len(re.findall("^process_", text, re.MULTILINE)) == 6, "METRICS.md says so"
     assert "python_info" not in text
     assert "process_" not in ExpositionBench().text()
 
