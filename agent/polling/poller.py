@@ -9,7 +9,7 @@ from typing import Protocol
 
 from agent.clock import Clock
 from agent.errors import Failure, LogEvent, log
-from agent.model import Reading, ReadKey, Reason, Snapshot
+from agent.model import Reading, ReadKey, Snapshot
 from agent.polling import intervals
 from agent.polling.reads import ReadCosts
 from agent.polling.worker import Finished, Guard, Worker
@@ -35,7 +35,6 @@ FIRST_TICKS = 0.2
 are thus available soon after startup."""
 
 STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
-ODD_AGAIN = 3600.0  # Seconds between log lines on impossible values of a device
 LEAST_STEP = 1.0
 """Minimum jump of the wall clock to report (s). NTP corrects smaller errors gradually."""
 
@@ -118,7 +117,6 @@ class Poller:
     _worker_of: dict[str, Worker] = field(default_factory=dict)
     _ready: bool = False
     _understood: threading.Lock = field(default_factory=threading.Lock)
-    _odd: dict[str, float] = field(default_factory=dict)  # next log time by device
     clock_steps: ClockSteps = field(init=False)
     processor_waits: ProcessorWaits = field(init=False)
     _guards: dict[Listener, Guard] = field(default_factory=dict)
@@ -215,20 +213,6 @@ class Poller:
         before = self._readings.get(finished.key)
         self._readings[finished.key] = finished
         _log_change(finished, before.failure if before else None)
-        if finished.absences:
-            self._log_odd(finished)
-
-    def _log_odd(self, reading: Reading) -> None:
-        """Log an impossible value in a reading, but at most one per device and hour. A faulty
-        device may report hundreds. dgx_agent_absent_values counts all of them."""
-        odd = (one for one in reading.absences if one.reason is Reason.IMPLAUSIBLE)
-        device = reading.key.device
-        if (one := next(odd, None)) and reading.at >= self._odd.get(device, reading.at):
-            self._odd[device] = reading.at + ODD_AGAIN
-            names = ",".join(one.labels)
-            log.warning(
-                LogEvent("implausible", metric=one.metric.name, labels=names, why=one.detail)
-            )
 
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()

@@ -289,9 +289,7 @@ def _labels(bench: IllGpus, gpu: int) -> tuple[str, str]:
     return str(gpu), bench.machine.gpus[gpu].uuid
 
 
-def test_a_gpu_with_odd_answers_is_one_line_an_hour_also_when_it_returns(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_odd_answers_are_counted_and_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
     bench = simulated("dgx-h100", gpus=2).run(5)
     strike(bench.machine, OddAnswers(KINDS["word"]))
     bench.run(10)
@@ -300,6 +298,6 @@ def test_a_gpu_with_odd_answers_is_one_line_an_hour_also_when_it_returns(
     restore(bench.machine, 0)
     bench.run(30)
     odd = [r for r in caplog.records if "event=implausible" in r.getMessage()]
-    assert len(odd) == 1, odd
+    assert odd == []
     counts = bench.samples.where(ABSENT_VALUES, reason=Reason.IMPLAUSIBLE.value)
     assert len(counts) > 5, "all are counted"
