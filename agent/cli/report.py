@@ -18,20 +18,8 @@ from agent.errors import BadInput
 from agent.faults.records import REPORT_EVERY, SECONDS_RECORD
 from agent.jobs.job import amount, percent
 from agent.model import BUSY, LOST_STATES, State
-from agent.report.gpu_time import (
-    HOUR,
-    KWH,
-    GpuTime,
-    Price,
-    Report,
-    as_csv,
-    cost_line,
-    document,
-    known_sum,
-    money,
-    summary,
-    words,
-)
+from agent.report import gpu_time
+from agent.report.gpu_time import HOUR, KWH, GpuTime, Price, Report
 from agent.report.questions import HARDWARE, agent_report, prometheus_report
 from exporters.settings import HttpConfig
 
@@ -58,9 +46,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         atomic_write(arguments.html, as_html(report).encode(), 0o644)
     elif arguments.json:
-        print(json.dumps(document(report), indent=2))
+        print(json.dumps(gpu_time.document(report), indent=2))
     elif arguments.csv:
-        print(as_csv(report), end="")
+        print(gpu_time.as_csv(report), end="")
     elif arguments.compare:
         print("\n".join(compared(report.rows, report.price, terminal_width())))
     elif arguments.job:
@@ -87,7 +75,7 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
     for pair in sorted({pair for job in rows for pair in job.seconds}):
         shares = [job.seconds.get(pair, 0.0) / job.total for job in rows]
         if pair != BUSY and max(shares) >= 0.005:
-            figures.append((words(pair), [*shares], POINTS))
+            figures.append((gpu_time.words(pair), [*shares], POINTS))
     lines = []
     for name, (before, after), form in figures:
         texts = (UNKNOWN if one is None else f"{one:{form}}" for one in (before, after))
@@ -155,7 +143,7 @@ LEGEND = {
 def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return the column titles of the table, and the cells of its first MOST_ROWS rows."""
     hours, lost = report.hours, f"lost {report.price.currency or 'cost'}"
-    costs = {lost: lambda row: money([row], row.cost(LOST_STATES), Price())}
+    costs = {lost: lambda row: gpu_time.money([row], row.cost(LOST_STATES), Price())}
     parts = report.nodes if report.by == "node" else {}
     counts = {"counted": lambda row: share(parts[_name(row)][0] / parts[_name(row)][1])}
     columns: Mapping[str, Callable[[GpuTime], str]] = {
@@ -172,7 +160,7 @@ def _table(report: Report) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         "exposed": lambda row: share(row.of(State.COMMUNICATING) / row.total),
         "idle": lambda row: share(row.of(State.IDLE) / row.total),
         "kWh": lambda row: UNKNOWN if row.joules is None else amount(row.joules / KWH),
-        "largest loss": lambda row: words(row.worst),
+        "largest loss": lambda row: gpu_time.words(row.worst),
     }
     rows = report.rows[:MOST_ROWS]
     return [*columns], [[cell(row) for cell in columns.values()] for row in rows]
@@ -186,7 +174,7 @@ def overview(report: Report, width: int) -> Iterator[str]:
     """Yield the lines of the title, the summary, the table, and the notes."""
     yield from prose(_title(report), width, indent="")
     yield ""
-    for sentence in islice(summary(report), TOP):
+    for sentence in islice(gpu_time.summary(report), TOP):
         yield from prose(sentence, width, indent="", hanging="  ")
     yield ""
     header, rows = _table(report)
@@ -206,7 +194,9 @@ def as_html(report: Report) -> str:
     page = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return page.format(
         title=escape(_title(report)),
-        sentences="\n".join(f"<li>{escape(one)}</li>" for one in islice(summary(report), TOP)),
+        sentences="\n".join(
+            f"<li>{escape(one)}</li>" for one in islice(gpu_time.summary(report), TOP)
+        ),
         rows="\n".join(f"<tr>{line}</tr>" for line in lines),
         sums="<br>".join(map(escape, _notes(report, header, rows))),
     )
@@ -224,16 +214,16 @@ def _title(report: Report) -> str:
 
 def _notes(report: Report, titles: Container[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     """Yield the rest of the summary, the legend of the table, and the totals."""
-    yield from islice(summary(report), TOP, None)
+    yield from islice(gpu_time.summary(report), TOP, None)
     shown = [word for word in LEGEND if word in titles or any(word in row for row in rows)]
     if legend := "; ".join(f"{word}: {LEGEND[word]}" for word in shown):
         yield f"{legend}."
     if len(report.rows) > MOST_ROWS:
         yield f"and {len(report.rows) - MOST_ROWS} more rows: --csv or --json has all"
-    kwh = known_sum(row.joules for row in report.rows)
+    kwh = gpu_time.known_sum(row.joules for row in report.rows)
     if kwh is not None:
         yield f"Energy of the GPUs: {amount(kwh / KWH)} kWh."
-    yield cost_line(report.rows, report.price)
+    yield gpu_time.cost_line(report.rows, report.price)
     unknown = 0.0 if report.covered is None else 1 - report.covered
     if unknown < 0.01:
         return
@@ -261,12 +251,14 @@ def efficiency(row: GpuTime, price: Price, width: int) -> Iterator[str]:
     busy = share(row.of(State.BUSY) / row.total)
     yield f"GPU-hours: {amount(row.total / HOUR)}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
-    rows = [(words(p), amount(s / HOUR), share(s / row.total)) for p, s in spent if s >= 18.0]
+    rows = [
+        (gpu_time.words(p), amount(s / HOUR), share(s / row.total)) for p, s in spent if s >= 18.0
+    ]
     yield from table(("state", "GPU-hours", "share"), rows, width=width)
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:
         yield f"Energy: {amount(row.joules / KWH)} kWh"
-    yield from prose(cost_line([row], price), width, indent="")
+    yield from prose(gpu_time.cost_line([row], price), width, indent="")
     if row.receipt:
         yield from prose(f"Its receipt: {row.receipt}", width)
     if row.worst and row.lost >= 0.03 * row.total:

@@ -22,27 +22,8 @@ from agent.clock import Clock, SystemClock
 from agent.errors import LogEvent, log
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
-from agent.replay.answers import (
-    CALLS,
-    FIELDS,
-    GPM,
-    TAPE_BYTES,
-    UNTAPED,
-    VERSION,
-    AnswerSeries,
-    Json,
-    TapedBuffer,
-    TapedDevice,
-    TapeError,
-    decode,
-    field_key,
-    gpm_keys,
-    identity,
-    is_refusal,
-    key_of,
-    refuse,
-    union_member,
-)
+from agent.replay import answers
+from agent.replay.answers import CALLS, FIELDS, GPM, AnswerSeries, Json, TapedBuffer, TapedDevice
 
 AHEAD = 250
 """Milliseconds by which a real-time replay is ahead of the recording.
@@ -105,7 +86,7 @@ class Tape:
         except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
             why = getattr(error, "strerror", None) or error
             place = f" (line {self._line})" if self._line else ""
-            raise TapeError(f"{path} cannot be played as a tape{place}: {why}") from error
+            raise answers.TapeError(f"{path} cannot be played as a tape{place}: {why}") from error
 
     def _read(self, path: Path) -> None:
         if not S_ISREG(path.stat().st_mode):
@@ -122,18 +103,20 @@ class Tape:
         self.last = max(self._at, round(self.seconds * 1000) - LAST)
 
     def _read_lines(self, file: gzip.GzipFile) -> None:
-        left = TAPE_BYTES
+        left = answers.TAPE_BYTES
         while text := file.readline(left + 1):
             self._line, left = self._line + 1, left - len(text)
             if left < 0:
-                raise ValueError(f"it holds more than {TAPE_BYTES} bytes")
+                raise ValueError(f"it holds more than {answers.TAPE_BYTES} bytes")
             if self.seconds is not None:
                 raise ValueError("it follows the footer, which is the last line of a tape")
             content = json.loads(text)
             if self._line == 1:
                 title = convert(content, _Title)
-                if title.version != VERSION:
-                    raise ValueError(f"it has version {title.version}, this agent plays {VERSION}")
+                if title.version != answers.VERSION:
+                    raise ValueError(
+                        f"it has version {title.version}, this agent plays {answers.VERSION}"
+                    )
                 self._whole = title.seconds
             elif isinstance(content, dict) and "frames" in content:
                 self.seconds = round(convert(content, _Footer).seconds, 3)
@@ -168,8 +151,8 @@ class TapedNvml:
         self._with_fields = {key.partition(",")[0] for key in self._tape.series[FIELDS]}
 
     def __getattr__(self, name: str) -> Any:
-        if name in UNTAPED:
-            raise AttributeError(f"not taped: {UNTAPED[name]}")
+        if name in answers.UNTAPED:
+            raise AttributeError(f"not taped: {answers.UNTAPED[name]}")
         known = getattr(pynvml, name, None)
         if not name.startswith("nvml") or not (known is None or inspect.isroutine(known)):
             return getattr(pynvml, name)
@@ -178,7 +161,7 @@ class TapedNvml:
             try:
                 if special := getattr(TapedNvml, f"_{name}", None):
                     return special(self, *args, **keywords)
-                return self._answer(key_of(name, args, keywords))
+                return self._answer(answers.key_of(name, args, keywords))
             except NO_ANSWER as error:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
 
@@ -197,18 +180,18 @@ class TapedNvml:
         now = self._player.now()
         series = self._tape.series[section]
         found = [series[key].at(now) for key in keys if key in series]
-        if found and all(map(is_refusal, found)):
-            refuse(found[0], keys[0])
+        if found and all(map(answers.is_refusal, found)):
+            answers.refuse(found[0], keys[0])
         unseen: Json = [pynvml.NVML_ERROR_NOT_SUPPORTED]
-        answers = [series[key].at(now) if key in series else unseen for key in keys]
+        entries = [series[key].at(now) if key in series else unseen for key in keys]
         return [
             [one.get("error", pynvml.NVML_ERROR_UNKNOWN)] if isinstance(one, dict) else one
-            for one in answers
+            for one in entries
             if isinstance(one, dict | list)
         ]
 
     def _nvmlDeviceGetHandleByIndex(self, index: int) -> TapedDevice:
-        self._answer(key_of("nvmlDeviceGetHandleByIndex", (index,)))
+        self._answer(answers.key_of("nvmlDeviceGetHandleByIndex", (index,)))
         return TapedDevice(index)
 
     def _nvmlDeviceGetFieldValues(
@@ -216,7 +199,7 @@ class TapedNvml:
     ) -> Any:
         if str(device.index) not in self._with_fields:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        keys = [field_key(device.index, field) for field in wanted]
+        keys = [answers.field_key(device.index, field) for field in wanted]
         values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
         stamp = int(self._player.clock.time() * 1e6)
         for value, key, entry in zip(values, keys, self._entries(FIELDS, keys), strict=True):
@@ -225,11 +208,11 @@ class TapedNvml:
             if known:
                 value.valueType, number = known
                 value.timestamp = stamp
-                setattr(value.value, union_member(value.valueType), number)
+                setattr(value.value, answers.union_member(value.valueType), number)
         return values
 
     def _nvmlDeviceGetSamples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
-        key = key_of("nvmlDeviceGetSamples", (device, sampling))
+        key = answers.key_of("nvmlDeviceGetSamples", (device, sampling))
         self._answer(key)
         buffer = self._tape.buffers.get(key)
         rows = buffer.newer(last_seen, self._player.now()) if buffer else []
@@ -238,7 +221,7 @@ class TapedNvml:
         samples = (pynvml.c_nvmlSample_t * len(rows))()
         for sample, (stamp, value) in zip(samples, rows, strict=True):
             sample.timeStamp = stamp
-            setattr(sample.sampleValue, union_member(buffer.kind), value)
+            setattr(sample.sampleValue, answers.union_member(buffer.kind), value)
         return buffer.kind, list(samples)
 
     def _nvmlGpmSampleAlloc(self) -> Any:
@@ -247,21 +230,22 @@ class TapedNvml:
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
 
     def _nvmlGpmSampleFree(self, sample: Any) -> None:
-        self._sampled.pop(identity(sample), None)
+        self._sampled.pop(answers.identity(sample), None)
 
     def _nvmlGpmSampleGet(self, device: TapedDevice, sample: Any) -> Any:
-        self._answer(key_of("nvmlGpmSampleGet", (device,)))
-        self._sampled[identity(sample)] = device.index
+        self._answer(answers.key_of("nvmlGpmSampleGet", (device,)))
+        self._sampled[answers.identity(sample)] = device.index
         return sample
 
     def _nvmlGpmMetricsGet(self, request: Any) -> Any:
         first, second = (
-            self._sampled.get(identity(sample)) for sample in (request.sample1, request.sample2)
+            self._sampled.get(answers.identity(sample))
+            for sample in (request.sample1, request.sample2)
         )
         if first is None or first != second:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
-        keys = gpm_keys(self._asked, first, metrics)
+        keys = answers.gpm_keys(self._asked, first, metrics)
         for metric, entry in zip(metrics, self._entries(GPM, keys), strict=True):
             metric.nvmlReturn, *known = entry
             if known:
@@ -301,7 +285,9 @@ class TapedPsutil:
         self._files = files
 
     def __getattr__(self, name: str) -> Any:
-        return lambda **options: self._files.answer(key_of(name, (), options), f"psutil.{name}")
+        return lambda **options: self._files.answer(
+            answers.key_of(name, (), options), f"psutil.{name}"
+        )
 
 
 class TapePlayer:
@@ -333,8 +319,10 @@ class TapePlayer:
     def answer(self, key: str, what: str, never: Exception) -> Any:
         """Return the current response to the call `key`. If the response is a refusal, raise it. If
         the call was not recorded, raise `never`."""
-        now, answers = self.now(), self.tape.series[CALLS].get(key)
-        if answers is None:
+        now, series = self.now(), self.tape.series[CALLS].get(key)
+        if series is None:
             raise never
-        answer = answers.at(now)
-        return refuse(answer, what) if is_refusal(answer) else decode(answer)
+        answer = series.at(now)
+        if answers.is_refusal(answer):
+            answers.refuse(answer, what)
+        return answers.decode(answer)

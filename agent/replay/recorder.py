@@ -13,23 +13,8 @@ from agent.clock import Clock
 from agent.config.atomic_file import atomic_write
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
-from agent.replay.answers import (
-    CALLS,
-    FIELDS,
-    GPM,
-    NVML_FAILURES,
-    UNTAPED,
-    Json,
-    TapedDevice,
-    TapeWriter,
-    encode,
-    field_key,
-    gpm_keys,
-    identity,
-    key_of,
-    refusal,
-    union_member,
-)
+from agent.replay import answers
+from agent.replay.answers import CALLS, FIELDS, GPM, Json, TapedDevice, TapeWriter
 from agent.replay.masks import CGROUPS, HOST_NAME_FILES, Masks, untaped
 
 Write = Callable[[Any], Json]
@@ -48,8 +33,8 @@ class RecordingNvml:
         self._texts = {"nvmlDeviceGetUUID": masks.uuid, "nvmlDeviceGetSerial": masks.serial}
 
     def __getattr__(self, name: str) -> Any:
-        if name in UNTAPED:
-            raise AttributeError(f"not taped: {UNTAPED[name]}")
+        if name in answers.UNTAPED:
+            raise AttributeError(f"not taped: {answers.UNTAPED[name]}")
         found = getattr(self._nvml, name)
         called = name.startswith("nvml") and callable(found) and not isinstance(found, type)
         if not called:
@@ -58,7 +43,7 @@ class RecordingNvml:
             return partial(special, self)
 
         def write(answer: Any) -> Json:
-            plain = encode(answer)
+            plain = answers.encode(answer)
             mask = self._texts.get(name, self._masks.text)
             return mask(plain) if isinstance(plain, str) else plain
 
@@ -72,7 +57,7 @@ class RecordingNvml:
         **keywords: Any,
     ) -> Any:
         """Return NVML's response to a call. Record it as encoded by `write`, or the refusal."""
-        key = key_of(name, args, keywords)
+        key = answers.key_of(name, args, keywords)
         answer = self._raw([(CALLS, key)], name, *args, **keywords)
         self._writer.note(CALLS, key, write(answer))
         return answer
@@ -83,9 +68,9 @@ class RecordingNvml:
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:
             return getattr(self._nvml, name)(*real, **keywords)
-        except NVML_FAILURES as error:
+        except answers.NVML_FAILURES as error:
             for section, key in keys:
-                self._writer.note(section, key, refusal(error))
+                self._writer.note(section, key, answers.refusal(error))
             raise
 
     def _nvmlDeviceGetHandleByIndex(self, index: int) -> TapedDevice:
@@ -94,29 +79,29 @@ class RecordingNvml:
     def _nvmlDeviceGetFieldValues(
         self, device: TapedDevice, wanted: list[int | tuple[int, int]]
     ) -> Any:
-        keys = [field_key(device.index, field) for field in wanted]
+        keys = [answers.field_key(device.index, field) for field in wanted]
         questions = [(FIELDS, key) for key in keys]
         values = self._raw(questions, "nvmlDeviceGetFieldValues", device, wanted)
         for key, value in zip(keys, values, strict=True):
             kind = value.valueType
             good = value.nvmlReturn == pynvml.NVML_SUCCESS
-            number = getattr(value.value, union_member(kind))
+            number = getattr(value.value, answers.union_member(kind))
             entry = [0, kind, number] if good else [value.nvmlReturn]
             self._writer.note(FIELDS, key, entry)
         return values
 
     def _nvmlDeviceGetSamples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
-        key = key_of("nvmlDeviceGetSamples", (device, sampling))
+        key = answers.key_of("nvmlDeviceGetSamples", (device, sampling))
         self._writer.begin()
         try:
             kind, rows = self._nvml.nvmlDeviceGetSamples(device.real, sampling, last_seen)
-        except NVML_FAILURES as error:
+        except answers.NVML_FAILURES as error:
             # A buffer without new samples is not a refusal, because the buffer exists.
             empty = getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_FOUND
-            self._writer.note(CALLS, key, None if empty else refusal(error))
+            self._writer.note(CALLS, key, None if empty else answers.refusal(error))
             raise
         self._writer.note(CALLS, key, None)
-        member = union_member(kind)
+        member = answers.union_member(kind)
         pairs = [(int(row.timeStamp), getattr(row.sampleValue, member)) for row in rows]
         self._writer.samples(key, kind, pairs)
         return kind, rows
@@ -125,17 +110,17 @@ class RecordingNvml:
         return self._ask("nvmlGpmSampleAlloc")
 
     def _nvmlGpmSampleFree(self, sample: Any) -> Any:
-        self._sampled.pop(identity(sample), None)
+        self._sampled.pop(answers.identity(sample), None)
         return self._nvml.nvmlGpmSampleFree(sample)
 
     def _nvmlGpmSampleGet(self, device: TapedDevice, sample: Any) -> Any:
-        self._sampled[identity(sample)] = device.index
+        self._sampled[answers.identity(sample)] = device.index
         return self._ask("nvmlGpmSampleGet", device, sample)
 
     def _nvmlGpmMetricsGet(self, request: Any) -> Any:
-        index = self._sampled.get(identity(request.sample2), -1)
+        index = self._sampled.get(answers.identity(request.sample2), -1)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
-        keys = [(GPM, key) for key in gpm_keys(self._asked, index, metrics)]
+        keys = [(GPM, key) for key in answers.gpm_keys(self._asked, index, metrics)]
         answer = self._raw(keys, "nvmlGpmMetricsGet", request)
         for (section, key), metric in zip(keys, metrics, strict=True):
             good = metric.nvmlReturn == pynvml.NVML_SUCCESS
@@ -166,7 +151,7 @@ class RecordingFiles(FileTree):
         try:
             answer = ask()
         except OSError as error:
-            self._writer.note(CALLS, key, refusal(error))
+            self._writer.note(CALLS, key, answers.refusal(error))
             raise
         self._writer.note(CALLS, key, write(answer))
         return answer
@@ -204,7 +189,7 @@ class RecordingPsutil:
     def __getattr__(self, name: str) -> Any:
         ask = getattr(self._psutil, name)
         return lambda **options: self._files.asked(
-            key_of(name, (), options), lambda: ask(**options), encode
+            answers.key_of(name, (), options), lambda: ask(**options), answers.encode
         )
 
 

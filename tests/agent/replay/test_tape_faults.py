@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import BadInput
-from agent.replay import player
+from agent.replay import answers
 from agent.replay.answers import TapeError, TapeWriter
 from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
@@ -133,7 +133,7 @@ def test_a_bomb_is_refused_before_it_bursts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, shown = BOMBS[name]
-    monkeypatch.setattr(player, "TAPE_BYTES", 100_000)
+    monkeypatch.setattr(answers, "TAPE_BYTES", 100_000)
     assert shown in why(written(tmp_path, HEAD + content))
 
 
