@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from agent.clock import Clock
 from agent.errors import BadInput
 from agent.hardware.host import Host
-from agent.simulator import driver, jobs, models, scenarios
+from agent.simulator import driver, jobs, loads, models, scenarios
 from agent.simulator.host import SimulatedFiles, SimulatedPsutil, SimulatedSlurm
 from agent.simulator.machine import Machine
 from agent.simulator.models import SystemModel
@@ -85,6 +85,9 @@ def _scenario(system: SystemModel, name: str) -> str:
         near = get_close_matches(wrong, (*scenarios.possible(system), *FAULTS), 2)
         hint = f"is it {' or '.join(near)}?" if near else "--help lists all, and all faults."
         raise SimulationError(f"There is no scenario {wrong!r}: {hint}")
+    if loaded := [part for part in name.split("+")[1:] if part in loads.PARTS]:
+        why = f"{loaded[0]!r} has its own load, so it can only come first"
+        raise SimulationError(f"There is no scenario {name!r}: {why}.")
     missing = scenarios.missing(system, name)
     if missing:
         raise SimulationError(

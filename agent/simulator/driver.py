@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import pynvml
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from agent.hardware.kernel_log import KernelLog, LogLine
 from agent.metrics import beside
-from agent.simulator.models import (
-    SystemModel,
-)
+from agent.simulator.models import SystemModel, parsed
 
 LOG_ONLY = frozenset({79, 119, 120})
 """XIDs that NVML never reports as an event, because the GPU or its GSP is gone (DCGM issue 162)."""
@@ -87,7 +85,7 @@ MOST_LINKS = 18
 ALL_ONES = 0xFFFFFFFF  # for no instance, all links, and the PCI address of an NVSwitch
 
 
-class CallRow(Struct, frozen=True):
+class CallRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A row in nvml.toml for a function."""
 
     of: str = ""
@@ -100,7 +98,7 @@ class CallRow(Struct, frozen=True):
     gpu: bool = True
 
 
-class FieldRow(Struct, frozen=True):
+class FieldRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A row in nvml.toml for a group of field IDs."""
 
     ids: tuple[int, ...]
@@ -117,7 +115,7 @@ class FieldRow(Struct, frozen=True):
     gives: str = ""
 
 
-class GpmRow(Struct, frozen=True):
+class GpmRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A row in nvml.toml for a GPM metric."""
 
     counts: str
@@ -127,7 +125,7 @@ class GpmRow(Struct, frozen=True):
     pcie: bool = False
 
 
-class NvmlTable(Struct, frozen=True):
+class NvmlTable(Struct, frozen=True, forbid_unknown_fields=True):
     """The contents of nvml.toml."""
 
     versions: tuple[str, ...]
@@ -137,7 +135,7 @@ class NvmlTable(Struct, frozen=True):
     fields: tuple[FieldRow, ...]
 
 
-NVML = convert(beside(__file__, "nvml"), NvmlTable)
+NVML = parsed(beside(__file__, "nvml"), NvmlTable, "nvml")
 CALLS = {f"nvmlDeviceGet{name}": row for name, row in NVML.calls.items()} | NVML.others
 NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
 """The latest version of each branch. It is used if a simulation specifies only the branch."""

@@ -3,17 +3,17 @@
 from math import inf
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from agent.metrics import beside
+from agent.simulator.models import entry, parsed
 
 STEP = 0.23
 """Seconds per training step on an H100. A second is not a multiple of this value, so that reads
 once per second meet every phase of a step."""
 
 
-class GpuLoad(Struct, frozen=True):
+class GpuLoad(Struct, frozen=True, forbid_unknown_fields=True):
     """Load of a GPU during one phase of its work, such as one phase of a training step."""
 
     power: float  # share of the power limit
@@ -34,7 +34,7 @@ class GpuLoad(Struct, frozen=True):
         return max(self.activity, self.copies)
 
 
-class GpuWork(Struct, frozen=True):
+class GpuWork(Struct, frozen=True, forbid_unknown_fields=True):
     """Work that a GPU repeats, such as a training step. Each of its phases has a share of the
     duration. Work without visible steps has a single phase."""
 
@@ -52,7 +52,7 @@ class GpuWork(Struct, frozen=True):
         return float(sum(share * getattr(load, part) for share, load in self.phases) / total)
 
 
-class ThreadLoad(Struct, frozen=True):
+class ThreadLoad(Struct, frozen=True, forbid_unknown_fields=True):
     """Shares of time in which a thread runs or waits. It sleeps for the rest of the time."""
 
     cores: float = 0.0  # CPU cores used
@@ -61,7 +61,7 @@ class ThreadLoad(Struct, frozen=True):
     name: str = ""  # thread name, if different from the process name
 
 
-class SimulatedJob(Struct, frozen=True):
+class SimulatedJob(Struct, frozen=True, forbid_unknown_fields=True):
     """The processes of a GPU: a trainer with several threads, and single-threaded data loaders."""
 
     threads: tuple[ThreadLoad, ...] = (ThreadLoad(),)  # the first thread is the main thread
@@ -71,7 +71,7 @@ class SimulatedJob(Struct, frozen=True):
     alone: bool = False  # each GPU has its own server instead of a rank of a shared job
 
 
-class HostLoad(Struct, frozen=True):
+class HostLoad(Struct, frozen=True, forbid_unknown_fields=True):
     """Load of the host from outside the job's processes, such as storage traffic."""
 
     disk: float = 0.0  # reads from the data array
@@ -83,7 +83,7 @@ class HostLoad(Struct, frozen=True):
     mounted: bool = False  # a network file system, whose data arrives on the first NIC
 
 
-class ScenarioLoad(Struct, frozen=True):
+class ScenarioLoad(Struct, frozen=True, forbid_unknown_fields=True):
     """The loads of a scenario: the work of each GPU, its job, the load of the host, and the
     duration in seconds. The last entry in `works` also applies to all GPUs with a higher index."""
 
@@ -109,11 +109,12 @@ def _scenarios(tables: dict[str, Any]) -> dict[str, tuple[ScenarioLoad, ...]]:
     phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request contains few tokens
     works = tables["works"] | {f"server-{number}": _server(number) for number in range(8)}
     for work in works.values():
-        work["phases"] = [(share, phases[name]) for share, name in work["phases"]]
+        work["phases"] = [(share, entry(phases, name, "loads")) for share, name in work["phases"]]
     for part in (part for parts in tables["scenarios"].values() for part in parts):
-        part["works"] = [works[name] for name in part["works"]]
-        part["job"] = tables["jobs"].get(part.get("job"), {})
-    return msgspec.convert(tables["scenarios"], dict[str, tuple[ScenarioLoad, ...]])
+        part["works"] = [entry(works, name, "loads") for name in part["works"]]
+        if "job" in part:
+            part["job"] = entry(tables["jobs"], part["job"], "loads")
+    return parsed(tables["scenarios"], dict[str, tuple[ScenarioLoad, ...]], "loads")
 
 
 PARTS = _scenarios(beside(__file__))

@@ -5,10 +5,31 @@ from collections.abc import Mapping
 from enum import IntEnum
 from math import inf
 from pathlib import Path
+from typing import Any, TypeVar
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
+from agent.config.decoding import Mismatch, decode, unknown
+from agent.errors import BadInput
 from agent.metrics import beside
+
+T = TypeVar("T")
+
+
+def parsed(content: Any, kind: type[T], file: str) -> T:
+    """Convert the contents of a TOML file of the simulator. Raise BadInput for an unknown key."""
+    try:
+        return decode(content, kind)
+    except Mismatch as wrong:
+        raise BadInput(f"agent/simulator/{file}.toml: {wrong}") from wrong
+
+
+def entry(table: Mapping[str, T], name: str, file: str) -> T:
+    """Return the entry `name` of a table in a TOML file. Raise BadInput if there is none."""
+    if name not in table:
+        raise BadInput(f"agent/simulator/{file}.toml: {unknown(name, table)}")
+    return table[name]
+
 
 Architecture = IntEnum(
     "Architecture", "KEPLER MAXWELL PASCAL VOLTA TURING AMPERE ADA HOPPER BLACKWELL", start=2
@@ -20,7 +41,7 @@ PCIE_LANE = dict(enumerate(_LANES, 1))
 """Bytes per second per lane and direction by PCIe generation, after line coding."""
 
 
-class ClockModel(Struct, frozen=True):
+class ClockModel(Struct, frozen=True, forbid_unknown_fields=True):
     """Maximum and idle clocks in MHz."""
 
     sm: int
@@ -29,7 +50,7 @@ class ClockModel(Struct, frozen=True):
     idle_memory: int
 
 
-class TemperatureThresholds(Struct, frozen=True):
+class TemperatureThresholds(Struct, frozen=True, forbid_unknown_fields=True):
     """Temperature thresholds in degrees Celsius, in the order of `nvmlTemperatureThresholds_t`. A
     threshold is None if the GPU does not support it."""
 
@@ -39,14 +60,14 @@ class TemperatureThresholds(Struct, frozen=True):
     gpu_max: int | None = None
 
 
-class LinkModel(Struct, frozen=True):
+class LinkModel(Struct, frozen=True, forbid_unknown_fields=True):
     """The number of a GPU's NVLinks, and the nominal speed per link and direction in bytes/s."""
 
     number: int
     speed: float
 
 
-class GpuModel(Struct, frozen=True):
+class GpuModel(Struct, frozen=True, forbid_unknown_fields=True):
     """A GPU model. Memory is in bytes, power in watts, and bus width in bits."""
 
     name: str
@@ -90,14 +111,14 @@ class GpuModel(Struct, frozen=True):
         return self.lanes > 1
 
 
-class ArrayModel(Struct, frozen=True):
+class ArrayModel(Struct, frozen=True, forbid_unknown_fields=True):
     """An md array that contains all disks of a group."""
 
     name: str
     level: str
 
 
-class DiskGroup(Struct, frozen=True):
+class DiskGroup(Struct, frozen=True, forbid_unknown_fields=True):
     """SSDs of the same model. `speed` is in bytes per second. `array` is their array, if any."""
 
     names: tuple[str, ...]
@@ -106,14 +127,14 @@ class DiskGroup(Struct, frozen=True):
     array: ArrayModel | None = None
 
 
-class NicModel(Struct, frozen=True):
+class NicModel(Struct, frozen=True, forbid_unknown_fields=True):
     """An Ethernet port. `megabits` is the negotiated speed, or -1 if there is no carrier."""
 
     name: str
     megabits: int = -1
 
 
-class HcaModel(Struct, frozen=True):
+class HcaModel(Struct, frozen=True, forbid_unknown_fields=True):
     """InfiniBand ports. `rate` is in the kernel's format. A slow port has the rate `lower`."""
 
     number: int
@@ -121,7 +142,7 @@ class HcaModel(Struct, frozen=True):
     lower: str
 
 
-class SystemModel(Struct, frozen=True):
+class SystemModel(Struct, frozen=True, forbid_unknown_fields=True):
     """A machine in its factory configuration."""
 
     name: str
@@ -175,8 +196,9 @@ class SystemModel(Struct, frozen=True):
 
 def _system(path: Path) -> SystemModel:
     table = beside(__file__, f"systems/{path.stem}")
-    gpu = beside(__file__, f"gpus/{table['gpu']}")
-    return convert({**table, "name": path.stem, "model": gpu}, SystemModel)
+    gpu = f"gpus/{table.pop('gpu')}"
+    table["model"] = parsed(beside(__file__, gpu), GpuModel, gpu)
+    return parsed({**table, "name": path.stem}, SystemModel, f"systems/{path.stem}")
 
 
 def meets(of: str, model: GpuModel, *others: object) -> bool:

@@ -14,12 +14,13 @@ from heapq import merge
 from itertools import accumulate, chain, count, cycle, islice, repeat, takewhile
 from math import inf
 from operator import itemgetter
+from typing import Literal
 
-from msgspec import Struct, convert
+from msgspec import Struct
 
 from agent.metrics import beside
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import SystemModel, meets
+from agent.simulator.models import SystemModel, entry, meets, parsed
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
 """TOUR: name of the tour, which runs many scenarios in turn. SLOT: seconds for which each scenario
@@ -31,32 +32,34 @@ WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
 
 
-class Need(Struct, frozen=True):
+class Need(Struct, frozen=True, forbid_unknown_fields=True):
     """A requirement of scenarios: its description, and the conditions for `meets` (`of`)."""
 
     words: str
     of: str
 
 
-class Breakage(Struct, frozen=True):
+class Breakage(Struct, frozen=True, forbid_unknown_fields=True):
     """A row of scenarios.toml. Its fault, if any, occurs `at` seconds after the scenario starts. If
     `every` is not 0, the fault occurs again every `every` seconds."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
-    breaks: dict[str, str] = {}
+    breaks: dict[
+        str, Literal["slow", "errors", "down", "dead", "hot", "damaged", "failing", "fan", "supply"]
+    ] = {}
     call: tuple[tuple[int | str, ...], ...] = ()
     at: float = 0.0
     every: float = 0.0
 
 
-class _Table(Struct):
+class _Table(Struct, forbid_unknown_fields=True):
     needs: dict[str, Need]
     scenarios: dict[str, Breakage]
     faults: dict[str, Breakage]
 
 
-_TABLE = convert(beside(__file__), _Table)
+_TABLE = parsed(beside(__file__), _Table, "scenarios")
 SCENARIOS, FAULTS = _TABLE.scenarios, _TABLE.faults
 NAMES = tuple(SCENARIOS)
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
@@ -76,11 +79,17 @@ def parts(name: str) -> tuple[str, ...]:
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
+def breakages(name: str, system: SystemModel) -> list[Breakage]:
+    """Return the faults of a scenario, or of all scenarios in the tour."""
+    names = possible(system) if name == TOUR else parts(name)
+    return [*filter(None, map(_fault, names))]
+
+
 def missing(system: SystemModel, scenario: str) -> str:
     """Return the descriptions of the scenario's requirements that the system does not meet, joined
     by "and". Return an empty string if it meets all."""
     needs = [fault.needs for part in parts(scenario) if (fault := _fault(part))]
-    unmet = (_TABLE.needs[name] for name in needs if name)
+    unmet = (entry(_TABLE.needs, name, "scenarios") for name in needs if name)
     return " and ".join(need.words for need in unmet if not meets(need.of, system.model, system))
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import re
 import tomllib
 from collections.abc import Iterator
 from itertools import product
@@ -11,6 +12,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from agent.errors import BadInput
 from agent.simulator import (
     SCENARIOS,
     SYSTEMS,
@@ -107,6 +109,32 @@ def test_what_cannot_be_is_refused_in_one_sentence(spec: str, words: str) -> Non
         parse(spec)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+MISSPELT: list[tuple[dict[str, Any], str]] = [
+    ({"sett": {}}, "contains unknown field `sett` (a table of needs, set, breaks"),
+    ({"breaks": {"devices.ports.0": "slwo"}}, "invalid enum value 'slwo' (one of slow, "),
+    ({"set": {"gpus.0.fliping": 1}}, "there is no gpus.0.fliping, is it flipping?"),
+    ({"set": {"gpus.0.helth.rows": 1}}, "there is no gpus.0.helth.rows, is it health?"),
+    ({"call": [["cutlink", 0, 2]]}, "there is no cutlink, is it cut_link?"),
+]
+
+
+@pytest.mark.parametrize(("row", "words"), MISSPELT)
+def test_a_misspelt_name_in_a_table_is_named(
+    row: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin() -> None:
+        fault = models.parsed(row, scenarios.Breakage, "scenarios")
+        monkeypatch.setitem(scenarios.FAULTS, "new", fault)
+        start("dgx-h100:training+new")
+
+    with pytest.raises(BadInput, match=re.escape(words)):
+        begin()
+    with pytest.raises(
+        BadInput, match=r"simulator/loads\.toml: stedy is .* expected one of steady"
+    ):
+        models.entry({"steady": 1}, "stedy", "loads")
 
 
 def test_a_machine_is_named_by_system_driver_and_scenario() -> None:
