@@ -1,11 +1,10 @@
 """The table of firing alerts and the advice on them, which several dashboards contain."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from agent.faults.declarations import declared
 from agent.faults.model import Fault
-from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.board import BAD, LOOKS, PLAIN, WARNING, Json
 from dashboards.kinds import Scope, override, worded
 from dashboards.promql import aggregated
@@ -29,14 +28,20 @@ TWO_LINES = 184
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
-def texts(of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
+class Advice(NamedTuple):
+    """The URL of the runbook, and the faults with alerts."""
+
+    runbook: str
+    faults: Sequence[Fault]
+
+
+def texts(faults: Iterable[Fault], of: Callable[[Fault], str], of_others: str) -> dict[str, str]:
     """Return a dict from regular expressions for alert names and labels to texts."""
     found = {}
-    for group in declared(RuleParameters(AlertThresholds())).groups:
-        for fault in group.faults:
-            labels = {**fault.labels, "severity": str(fault.severity)}
-            words = (rf"/{labels[kind]}\b[^;]*" for kind in DECIDING if kind in labels)
-            found[f"{fault.alert}{''.join(words)}"] = of(fault)
+    for fault in faults:
+        labels = {**fault.labels, "severity": str(fault.severity)}
+        words = (rf"/{labels[kind]}\b[^;]*" for kind in DECIDING if kind in labels)
+        found[f"{fault.alert}{''.join(words)}"] = of(fault)
     return {key: text for key, text in found.items() if text} | {".*": of_others}
 
 
@@ -47,14 +52,17 @@ def summary(fault: Fault) -> str:
     return re.sub(r"^XID {{.*?}}, |{{.*?}} ", "", text)
 
 
-def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, height: int) -> Json:
+def firing_alerts(
+    advice: Advice, by: tuple[str, ...], scope: Scope, rank: str, height: int
+) -> Json:
     """Return the table of firing alerts as JSON, with a row per combination of the labels `by`.
     Rows are in descending order of severity, and then of `rank`, an expression with a value per
-    node. If `runbook` is not empty, alert names link to it."""
+    node. If the runbook's URL is not empty, alert names link to it."""
+    runbook, faults = advice
     page = {"alertname": f"{runbook}#${{__data.fields.alertname}}"} if runbook else {}
     steps = {
         f"{key};([^;]*);([^;]*).*": text.replace("-i GPU", "-i $1").replace("DEVICE", "$2")
-        for key, text in texts(lambda fault: _begin(fault.do), ON_ITS_PAGE).items()
+        for key, text in texts(faults, lambda fault: _begin(fault.do), ON_ITS_PAGE).items()
     }
     return Table(
         columns=_columns(by, rank),
@@ -62,7 +70,9 @@ def firing_alerts(runbook: str, by: tuple[str, ...], scope: Scope, rank: str, he
         more=(
             override("severity", COLOURED),
             worded("where", LOOKS["places"], displayName="Where"),
-            worded("what", texts(summary, "-"), displayName="What is wrong", **LOOKS["wrapped"]),
+            worded(
+                "what", texts(faults, summary, "-"), displayName="What is wrong", **LOOKS["wrapped"]
+            ),
             override("whose", {"displayName": "Job, user", **LOOKS["wrapped"]}),
             worded("do", steps, displayName="What to do first", **LOOKS["wrapped"]),
         ),

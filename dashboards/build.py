@@ -19,10 +19,11 @@ from typing import Any
 from grafanalib import core
 from msgspec import Struct, convert
 
-from agent.faults.model import PAGES
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.declarations import declared
+from agent.faults.model import PAGES, Fault
+from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.metrics import beside
-from dashboards.alerts import firing_alerts
+from dashboards.alerts import Advice, firing_alerts
 from dashboards.board import BAD, BOARDS, DATASOURCE, LOOKS, Json
 from dashboards.kinds import Bars, Graph, Number, Scope
 from dashboards.promql import GIVEN, METRICS, PLACES_OF_FLEET, PLACES_OF_NODES, scoped
@@ -65,9 +66,8 @@ def _file(name: str) -> dict[str, Any]:
     return beside(__file__, f"boards/{name}")
 
 
-def text_of(name: str, runbook: str) -> str:
-    """Return a dashboard as JSON. It has an annotation at the start of each alert. `runbook` is the
-    URL of the runbook."""
+def text_of(name: str, advice: Advice) -> str:
+    """Return a dashboard as JSON. It has an annotation at the start of each alert."""
     found, shared = convert(_file(name), BoardTable), _file("shared")
     scope = partial(scoped, definitions={**GIVEN, **shared.pop("define"), **found.define})
     places = PLACES_OF_FLEET if "rack" in found.variables else PLACES_OF_NODES
@@ -78,7 +78,7 @@ def text_of(name: str, runbook: str) -> str:
         ]
         if row.firing_alerts:
             alerts = partial(scope, places=places + row.only)
-            panels.append(firing_alerts(runbook, row.firing_alerts, alerts, row.rank, row.height))
+            panels.append(firing_alerts(advice, row.firing_alerts, alerts, row.rank, row.height))
         rows.append((row, panels))
     marked = {"datasource": DATASOURCE, "expr": scoped("ALERTS", places=places), "iconColor": BAD}
     variables = map(_variable, found.variables)
@@ -162,9 +162,14 @@ def _without_nulls(value: Any) -> Any:
     return value
 
 
-def files(book: str = AlertThresholds().runbook) -> dict[str, str]:
+USUAL = AlertThresholds()
+
+
+def files(book: str = USUAL.runbook, faults: Sequence[Fault] = ()) -> dict[str, str]:
     """Return a dict that maps the relative path of each generated dashboard to its text. `book` is
-    the URL of the runbook, as in alerts."""
+    the URL of the runbook, as in alerts. `faults` are those with alerts; by default, all of them
+    with default thresholds."""
+    usual = (fault for group in declared(RuleParameters(USUAL)).groups for fault in group.faults)
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
-    runbook = of_row if "://" in of_row else ""
-    return {f"grafana/dashboards/dgx-{name}.json": text_of(name, runbook) for name in BOARDS}
+    advice = Advice(of_row if "://" in of_row else "", faults or [*usual])
+    return {f"grafana/dashboards/dgx-{name}.json": text_of(name, advice) for name in BOARDS}

@@ -18,6 +18,7 @@ def generated(settings: Settings) -> dict[str, str]:
     `dashboards` extra is not installed."""
     from agent.faults.thresholds import AlertThresholds
     from agent.status.model import Status
+    from alerts.build import alerts_of, groups
     from alerts.build import files as alerting
     from exporters.reference import reference
 
@@ -29,7 +30,7 @@ def generated(settings: Settings) -> dict[str, str]:
     except ImportError as error:
         print(f"no boards: {error.name} is not here; a clone has it", file=sys.stderr)
         return found
-    return {**boards(settings[AlertThresholds].runbook), **found}
+    return {**boards(settings[AlertThresholds].runbook, alerts_of(groups(settings))), **found}
 
 
 def run(arguments: argparse.Namespace) -> int:

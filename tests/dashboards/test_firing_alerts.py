@@ -5,8 +5,10 @@ import re
 import pytest
 
 from agent.config.settings import Settings
+from agent.faults.thresholds import AlertPatch, AlertPatches, AlertThresholds
 from alerts.build import alerts_of, groups
 from dashboards.alerts import DECIDING, ON_ITS_PAGE
+from dashboards.build import files
 from dashboards.promql import scoped
 from tests.support.boards import queries
 
@@ -20,6 +22,18 @@ CASES += [
     ("DgxLinkSaturated", {"severity": "warning", "sign": "pcie"}, "Pin memory, and overlap"),
     ("DgxJobHung", {"severity": "critical", "sign": "named"}, "Run `py-spy dump --pid"),
 ]
+
+
+def test_the_texts_are_those_of_the_configured_rules() -> None:
+    settings = Settings(
+        AlertThresholds(starved_window="20m"),
+        AlertPatches(patches={"DgxGpuHot": AlertPatch(severity="critical")}),
+    )
+    faults = alerts_of(groups(settings))
+    built = "".join(files(faults=faults).values())
+    assert "DgxGpuHot/critical" in built
+    assert "DgxGpuHot/warning" not in built
+    assert r"DgxGpuStarved/info\\b[^;]*/20m" in built
 
 
 @pytest.mark.parametrize(("alert", "labels", "do"), CASES)
