@@ -5,6 +5,8 @@ import json
 import re
 import time
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from tests.service.container import Container
 from tests.stack.running import eventually
@@ -25,17 +27,6 @@ CHANGING = re.compile(
 
 PYTHON = "ls /usr/bin/python3.1[1-3] 2>/dev/null || true"
 """The Python that the package takes; each of the systems has one of these."""
-
-FETCH = """
-import sys, urllib.error, urllib.request
-request = urllib.request.Request(sys.argv[1])
-if sys.argv[2:]:
-    request.add_header("Authorization", "Basic " + sys.argv[2])
-try:
-    print(urllib.request.urlopen(request, timeout=10).read().decode())
-except urllib.error.HTTPError as error:
-    print(error.code)
-"""
 
 
 class Service:
@@ -90,9 +81,19 @@ class Service:
 
     def fetch(self, path: str, login: str = "") -> str:
         """A page of the agent, or the number of what it answers instead."""
-        self.container.write("/run/fetch.py", FETCH)
-        token = base64.b64encode(login.encode()).decode()
-        return self.run(f"python3 /run/fetch.py http://127.0.0.1:9935{path} {token}")
+        request = Request(f"http://127.0.0.1:9935{path}")
+        if login:
+            token = base64.b64encode(login.encode()).decode()
+            request.add_header("Authorization", f"Basic {token}")
+
+        def page() -> str:
+            try:
+                with urlopen(request, timeout=10) as answer:
+                    return str(answer.read().decode())
+            except HTTPError as error:
+                return str(error.code)
+
+        return self.container.in_network(page)
 
     def metric(self, series: str) -> float | None:
         """The value of one series as it is written; None where there is none."""

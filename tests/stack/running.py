@@ -24,7 +24,7 @@ def eventually(met: Callable[[], object], what: str) -> None:
     while not met():
         assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
         time.sleep(pause)
-        pause = min(LOOKS_APART, 1.3 * pause)
+        pause = min(LOOKS_APART, 1.5 * pause)
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
