@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent.cli.assembly import Agent, simulated_hardware
 from agent.cli.options import settings_of, stop_signal
-from agent.cli.run import SWITCH_INTERVAL, exposition_of
+from agent.cli.run import SWITCH_INTERVAL, exposition_of, freeze_gc
 from agent.clock import SystemClock
 from agent.errors import BadInput
 from agent.simulator.fleet import plan
@@ -63,6 +63,7 @@ if __name__ == "__main__":
     parser.add_argument("speed", type=float)
     parser.add_argument("cut", type=float, nargs="?", default=300.0)  # s
     parser.add_argument("--config", type=Path)
+    freeze_gc()
     sys.setswitchinterval(SWITCH_INTERVAL)  # keeps scrapes fast despite many threads
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a connection per node

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from agent import simulator
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.options import board_of
+from agent.cli.run import freeze_gc
 from agent.clock import Clock, SystemClock
 from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
@@ -184,6 +185,7 @@ async def serve_all(speed: float, held_after: float, seldom: float, specs: dict[
 
 
 if __name__ == "__main__":
+    freeze_gc()  # as `run` does
     sys.setswitchinterval(0.0005)  # many threads, one interpreter: a scrape must not queue for long
     logging.basicConfig(level="CRITICAL", handlers=[logging.NullHandler()])
     speed, held_after, seldom, *pairs = sys.argv[1:]
