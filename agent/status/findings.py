@@ -2,6 +2,7 @@
 several GPUs are merged."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace as copied
 
 from msgspec.structs import replace
 
@@ -18,6 +19,10 @@ from agent.status.words import LEVEL, alert_status, began, finding_text, fires_i
 
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
+SAME_SHARE = 0.02
+"""Maximum difference of time shares (0-1) that are shown as the same share, so that rounding does
+not split the GPUs of a job into groups."""
+
 NEAR = 0.5
 """If the traffic is below this share of its limit, a degraded PCIe link does not slow it."""
 
@@ -34,10 +39,11 @@ def finding_statuses(
     """Return a finding for each active fault, most serious first. `places` contains names and GPU
     indices, by kind of fault, for faults whose metrics lack them. `step` is a function that returns
     the first step for a fault. `peers` maps each NVLink to the GPU at its remote end."""
+    findings = merged_shares(one.finding for one in watch.active)
     added = {one.hidden_by: f.adds for one in watch.active if (f := one.finding.fault.finding)}
     words = {
         one.id: (
-            _brief(one.finding, bandwidth, snapshot.at) + added.get(one.id, ""),
+            _brief(findings[one.id], bandwidth, snapshot.at) + added.get(one.id, ""),
             wait(LATE_READ_SECONDS) if one.late else step(one),
         )
         for one in watch.active
@@ -51,6 +57,25 @@ def finding_statuses(
     hiders = {f.id: (g[0].id, f.finding.fault.alert) for g in alike.values() for f in g}
     found = (_status(same, words, snapshot, watch, hiders, near=near) for same in alike.values())
     return tuple(_placed(one, *places.get(one.kind, ("", ()))) for one in found)
+
+
+def merged_shares(findings: Iterable[Finding]) -> dict[str, Finding]:
+    """Return the findings by ID. If a share of time differs by at most SAME_SHARE from that of an
+    earlier finding for the same reason, use the earlier one."""
+    found: dict[str, Finding] = {}
+    told: list[Finding] = []
+    for one in findings:
+        shares = [figure.value for figure in one.figures if figure.name == "share"]
+        near = (
+            other
+            for other in told
+            if (other.kind, other.names) == (one.kind, one.names)
+            and abs(other.figures[0].value - shares[0]) <= SAME_SHARE
+        )
+        alike = next(near, one) if len(shares) == len(one.figures) == 1 else one
+        found[one.id] = copied(one, figures=alike.figures)
+        told += [one] if alike is one else []
+    return found
 
 
 def near_ends(

@@ -7,7 +7,12 @@ import msgspec
 import pytest
 
 from agent.diagnosis.advice import ADVICE
-from agent.model import Cause, State
+from agent.faults.findings import by_kind
+from agent.faults.model import Finding
+from agent.faults.thresholds import AlertThresholds
+from agent.jobs.job import percent
+from agent.model import Cause, Figure, GpuKey, Severity, State
+from agent.status.findings import merged_shares
 from agent.status.jobs import sentence
 from agent.status.model import Level, LinkLoad
 from tests.support.machine_controls import lose
@@ -62,6 +67,26 @@ def test_a_loss_now_comes_before_a_fault_that_can_wait() -> None:
     assert [len(one.gpus) for one in heat.headline] == [2, 0]
     disk = shown("dgx-1-v100:pages-near+disk-dead").run(5).skip(65).status
     assert [one.kind for one in disk.findings][:2] == ["disk_controller_alone", "pages_near"]
+
+
+def test_rounding_splits_no_group_of_gpus() -> None:
+    """GPUs of one job waited for 75.4 and 75.6 %, and stood apart with 75 and 76 %."""
+    waited = [(0.754, "disk"), (0.756, "disk"), (0.755, "cpu"), (0.773, "disk"), (0.78, "disk")]
+    fault = by_kind(AlertThresholds())["starved"]
+    found = merged_shares(
+        Finding(
+            fault,
+            Severity.WARNING,
+            GpuKey(number, f"GPU-{number}"),
+            figures=(Figure("share", share),),
+            names=(cause,),
+        )
+        for number, (share, cause) in enumerate(waited)
+    )
+    shown = [(one.names[0], percent(one.figures[0].value)) for one in found.values()]
+    assert shown == [
+        *(("disk", "75 %"), ("disk", "75 %"), ("cpu", "76 %"), ("disk", "75 %"), ("disk", "78 %")),
+    ]
 
 
 def test_a_path_shows_the_fault_of_its_link() -> None:
