@@ -8,19 +8,8 @@ from string import ascii_uppercase
 from msgspec import Struct
 
 from agent.faults.monitoring import ABSENT
-from dashboards.board import (
-    COLOURS,
-    DATASOURCE,
-    GOOD,
-    LOOKS,
-    NEUTRAL,
-    STATES,
-    STEPS,
-    WELL,
-    Json,
-    Steps,
-    name_of,
-)
+from dashboards import board
+from dashboards.board import COLOURS, DATASOURCE, GOOD, LOOKS, NEUTRAL, STATES, STEPS, Json
 
 Scope = Callable[[str], str]
 
@@ -48,7 +37,7 @@ OF_STATES = [
             f"{state.value}/{cause.value}",
             {
                 "color": {"mode": "fixed", "fixedColor": colour},
-                "displayName": name_of((state, cause)),
+                "displayName": board.name_of((state, cause)),
             },
         )
         for (state, cause), colour in STATES.items()
@@ -195,7 +184,7 @@ class Number(OfFigures, kw_only=True):
     height: int = 3
 
     def drawn(self, scope: Scope) -> Json:
-        plain = STEPS[self.steps] in (NEUTRAL, WELL)
+        plain = STEPS[self.steps] in (NEUTRAL, board.WELL)
         options = {**LOOKS["number"], "colorMode": "none" if plain else "background_solid"}
         options["textMode"] = "value_and_name" if self.legend else "value"
         return self._shown("stat", scope, {}, options)
@@ -214,7 +203,7 @@ def decimals(unit: str) -> Json:
     return {"decimals": LOOKS["decimals"][unit]} if unit in LOOKS["decimals"] else {}
 
 
-def painted(steps: Steps, good: str = GOOD) -> Json:
+def painted(steps: board.Steps, good: str = GOOD) -> Json:
     """Return thresholds as Grafana's JSON, with `good` as the colour of good values."""
     listed = [step | ({"color": good} if step["color"] == GOOD else {}) for step in steps]
     return {"mode": "absolute", "steps": listed}

@@ -7,18 +7,8 @@ from string import ascii_uppercase
 from msgspec import Struct, field
 
 from agent.model import LOST_STATES
-from dashboards.board import (
-    BAD,
-    LOOKS,
-    PAINTLESS,
-    STATES,
-    STEPS,
-    WARNING,
-    Json,
-    Steps,
-    link_to,
-    name_of,
-)
+from dashboards import board
+from dashboards.board import BAD, LOOKS, PAINTLESS, STATES, STEPS, WARNING, Json, Steps
 from dashboards.kinds import OfFigures, Panel, Scope, decimals, override, painted
 
 BLANK = override("string", {"noValue": " "}, "byType")
@@ -84,7 +74,7 @@ class Table(Panel, kw_only=True):
         yield BLANK
         yield from (column.drawn() for column in self.columns)
         for label, to in self.links.items():
-            address = to if "/" in to else link_to(to)
+            address = to if "/" in to else board.link_to(to)
             yield override(label, {"links": [{"title": "Open", "url": address}]})
         yield from super()._overrides()
 
@@ -143,7 +133,7 @@ class Matrix(OfFigures, kw_only=True):
 
 STATE_WORDS = {
     f"{state.value}/{cause.value}": {
-        "text": name_of((state, cause)),
+        "text": board.name_of((state, cause)),
         "color": BAD if state in LOST_STATES else PAINTLESS,
     }
     for state, cause in STATES

@@ -22,7 +22,7 @@ from agent.cli.table import USUAL_COLUMNS, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write, check_target
 from agent.diagnosis.disclosure import without_names
-from agent.errors import BadInput, printable
+from agent.errors import printable
 from agent.hardware.kernel_log import LogLine, RealKernelLog
 from agent.model import Absent, Snapshot
 from agent.replay.masks import HOST_NAME_FILES, Masks
@@ -86,8 +86,6 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     as text and as a JSON document, and the contents of the bundle files."""
     settings = settings_of(arguments)
     if arguments.bundle:
-        if arguments.agent:
-            raise BadInput("--bundle reads this machine, so it excludes --agent")
         check_target(arguments.bundle, free=True)
     agent, note = (None, "") if arguments.bundle else asked(arguments, settings)
     if agent:

@@ -202,8 +202,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput("--every needs --output, the file to rewrite")
     if arguments.web_config_file and not arguments.listen:
         raise BadInput("--web.config.file needs --listen")
-    if arguments.listen and arguments.output:
-        raise BadInput("--listen and --output exclude each other")
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from agent import model
 from agent.config.settings import Configuration
 from agent.diagnosis.advice_seconds import AdviceSeconds, most_fitting
 from agent.diagnosis.confidence import Likeness, similar
@@ -22,23 +23,7 @@ from agent.errors import Failure, LogEvent, log
 from agent.jobs.grouping import JobGroup
 from agent.limits.paths import PathAccounts
 from agent.metrics import declared_beside
-from agent.model import (
-    EXPIRY_INTERVALS,
-    LOST_STATES,
-    PAIRS,
-    Absence,
-    Cause,
-    GpuKey,
-    Labels,
-    Pair,
-    Reading,
-    ReadKey,
-    Reason,
-    Sample,
-    Snapshot,
-    State,
-    Verdict,
-)
+from agent.model import Absence, Cause, GpuKey, Pair, Reason, Sample, Snapshot, State, Verdict
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
@@ -50,8 +35,8 @@ STATE = _METRICS["dgx_gpu_state"]
 STATE_SECONDS = _METRICS["dgx_gpu_state_seconds_total"]
 UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
-KEY = ReadKey("diagnosis", "verdicts")
-LONGEST = EXPIRY_INTERVALS * intervals.TICK
+KEY = model.ReadKey("diagnosis", "verdicts")
+LONGEST = model.EXPIRY_INTERVALS * intervals.TICK
 """Maximum interval between two ticks in wall-clock seconds. If it is longer, the time between the
 two ticks counts as unobserved."""
 
@@ -118,7 +103,7 @@ class GpuStateTime:
             of_losses={
                 pair: facts
                 for pair, facts in self._found.items()
-                if pair != leader and pair[0] in LOST_STATES and shares.get(pair)
+                if pair != leader and pair[0] in model.LOST_STATES and shares.get(pair)
             },
             doubts=tuple(doubts(e)) if leader[0] is State.STARVED else (),
             waits_for=self._waits_for,
@@ -201,7 +186,7 @@ class Diagnosis:
                 log.error(LogEvent("verdict_failed", gpu=gpu.index, error=str(failure)))
             account.failure, account.failure_logged = failure, True
 
-    def report(self, snapshot: Snapshot) -> Reading:
+    def report(self, snapshot: Snapshot) -> model.Reading:
         """Return a reading with the accounts and verdicts of the GPUs that are present."""
         out = ReadOutput(snapshot.at)
         for identity in self.inventory().gpus:
@@ -242,7 +227,7 @@ def _report(account: GpuStateTime, out: ReadOutput, unjudged: Absence | None) ->
 
 
 @lru_cache(maxsize=512)
-def _states(gpu: Labels, leader: Pair | None) -> tuple[Sample, ...]:
+def _states(gpu: model.Labels, leader: Pair | None) -> tuple[Sample, ...]:
     """Return a sample for each state and cause of a GPU: 1 for the leader, and 0 for all others.
     For a new GPU, all samples are 0, because none of its time has been observed yet."""
-    return tuple(Sample(STATE, gpu + NAMES[pair], float(pair == leader)) for pair in PAIRS)
+    return tuple(Sample(STATE, gpu + NAMES[pair], float(pair == leader)) for pair in model.PAIRS)

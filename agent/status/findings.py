@@ -63,18 +63,15 @@ def merged_shares(findings: Iterable[Finding]) -> dict[str, Finding]:
     """Return the findings by ID. If a share of time differs by at most SAME_SHARE from that of an
     earlier finding for the same reason, use the earlier one."""
     found: dict[str, Finding] = {}
-    told: list[Finding] = []
     for one in findings:
         shares = [figure.value for figure in one.figures if figure.name == "share"]
         near = (
-            other
-            for other in told
-            if (other.kind, other.names) == (one.kind, one.names)
-            and abs(other.figures[0].value - shares[0]) <= SAME_SHARE
+            other.figures
+            for other in found.values()
+            if (other.kind, other.names, len(shares)) == (one.kind, one.names, len(one.figures))
+            and all(abs(other.figures[0].value - share) <= SAME_SHARE for share in shares)
         )
-        alike = next(near, one) if len(shares) == len(one.figures) == 1 else one
-        found[one.id] = copied(one, figures=alike.figures)
-        told += [one] if alike is one else []
+        found[one.id] = copied(one, figures=next(near, one.figures))
     return found
 
 
