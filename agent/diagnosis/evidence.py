@@ -4,14 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from agent.diagnosis.active_share import (
-    LINKS_AT_REST,
-    NOTHING,
-    ActiveSecond,
-    ActiveShares,
-    divide,
-    only_spins,
-)
+from agent.diagnosis.active_share import NOTHING, ActiveSecond, ActiveShares, divide, only_spins
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
 from agent.model import GpuKey, Metric, SignalQuality
 from agent.series import KEPT, WINDOW_SECONDS
@@ -368,11 +361,6 @@ class Evidence:
             return False
         wires = self.fullest("pcie"), self.nvlink
         return all(wire is None or wire.ratio < least for wire in wires)
-
-    @property
-    def nvlink_active(self) -> bool | None:
-        """Whether NVLink carries data, or None if unknown."""
-        return None if self.nvlink is None else self.nvlink.ratio > LINKS_AT_REST
 
 
 PAYLOAD = {"transmit": nvlink.TRANSMITTED, "receive": nvlink.RECEIVED}

@@ -7,7 +7,13 @@ from math import inf, sqrt
 from statistics import fmean
 
 from agent.bounds import HOUR, POWER_SAMPLES
-from agent.diagnosis.active_share import ActiveSecond, WorkLevel, only_spins, work_level
+from agent.diagnosis.active_share import (
+    LINKS_AT_REST,
+    ActiveSecond,
+    WorkLevel,
+    only_spins,
+    work_level,
+)
 from agent.diagnosis.evidence import HOLDING_DOWN, SPAN, Evidence
 from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
@@ -117,7 +123,7 @@ class GpuHistoryTracker:
         self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
         self._note_waiting(e, now)
         if self._came is None or now - self._came >= OF_BEFORE:
-            self._nvlink_seen = self._nvlink_seen or e.nvlink_active is True
+            self._nvlink_seen |= e.nvlink is not None and e.nvlink.ratio > LINKS_AT_REST
             if e.host.rate(workload.RECEIVED, seconds=OF_BEFORE):
                 self._asked = now
         if now - self._sampled > SPAN:
@@ -136,7 +142,7 @@ class GpuHistoryTracker:
             rank=self._rank,
             sent_abroad=self._sent_abroad,
             # If a value is unknown in this tick, traffic is assumed but not remembered.
-            nvlink_seen=self._nvlink_seen or e.nvlink_active is None,
+            nvlink_seen=self._nvlink_seen or e.nvlink is None,
             power=self._levels,
             level=work_level(self._windows),
             # A server receives data over the network; a notebook or a trainer does not.

@@ -11,7 +11,7 @@ cause of a wait, not its length.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.active_share import LEAST_TRANSFER, alike, at_lower_power
+from agent.diagnosis.active_share import LEAST_TRANSFER, LEAST_WAIT, alike, at_lower_power
 from agent.diagnosis.evidence import DATA_RATE, MESSAGES, SPAN, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.hardware import processes
@@ -63,7 +63,7 @@ def divide_inactive(e: Evidence) -> Shares:
     blocked = min(waiting - queued, e.blocked)
     waiting -= queued + blocked
     polls, peer = _polls(e), awaited(e)
-    for_peer = min(waiting, peer.works - e.works) if peer is not None else 0.0
+    for_peer = min(waiting, max(0.0, peer.works - e.works)) if peer is not None else 0.0
     waiting -= for_peer
     found = {Cause.UNKNOWN: waiting} if polls else _others(e, waiting)
     kernel = max(0.0, e.host.own("system") - e.host.own("fresh"))
@@ -82,7 +82,10 @@ def divide_inactive(e: Evidence) -> Shares:
     )
     for cause, seconds in parts:
         found[cause] = found.get(cause, 0.0) + seconds
-    found[Cause.REQUESTS if serves(e) else Cause.UNKNOWN] = found.pop(Cause.UNKNOWN, 0.0)
+    in_turns = peer is not None and alike(peer.works, 1.0 - e.works)
+    left = found.pop(Cause.UNKNOWN, 0.0)
+    rest = Cause.REQUESTS if serves(e) else Cause.PEER if in_turns else Cause.UNKNOWN
+    found[rest] = found.get(rest, 0.0) + left
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
@@ -119,8 +122,9 @@ def _copied(e: Evidence) -> float:
 def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
     """Return the share of time that a launching thread spends on copies: at PAGEABLE_RATE from
     pageable memory, at MAPPED_RATE to it, and at KERNEL_RATE to newly allocated memory. If the
-    process has pinned memory, whose copies need no thread, only those to newly allocated memory
-    count. `thread` and `kernel` are the shares of time that it runs in total and in the kernel."""
+    process has pinned memory, whose copies need no thread, only copies to newly allocated memory
+    count, or the time that all copies take at the full rate. `thread` and `kernel` are the shares
+    of time that the thread runs in total and in the kernel."""
     if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
@@ -132,7 +136,8 @@ def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
         data = received / PAGEABLE_RATE
         mapping = kernel + fresh if received >= KERNEL_RATE * thread else 0.0
     if e.context.samples.value(workload.PINNING, *e.labels):
-        data, mapping = 0.0, mapping if launches is None else 0.0
+        least = _copied(e) if e.quality is SignalQuality.GPM else 0.0  # NVML: counted as active
+        data, mapping = 0.0, max(least, mapping if launches is None else 0.0)
     copied = mapping + data
     return copied if copied >= LEAST_TRANSFER else 0.0
 
@@ -169,10 +174,13 @@ def serves(e: Evidence) -> bool:
 
 
 def awaited(e: Evidence) -> Evidence | None:
-    """Return the evidence about the GPU of the job that works longest while the process of this GPU
-    sleeps. Return None if no other GPU works longer than this GPU."""
-    longest = max(e.peers, key=lambda one: one.works, default=e)
-    return longest if e.has_ranks and longest.works > e.works else None
+    """Return the evidence about the GPU of the job that works longest, if it works longer than this
+    GPU, or in turns with it. Otherwise, return None."""
+    longest = max(e.peers, key=lambda one: one.works, default=None)
+    if longest is None or not e.has_ranks:
+        return None
+    in_turns = alike(longest.works, 1.0 - e.works)  # one works for as long as the other does not
+    return longest if in_turns or longest.works - e.works >= LEAST_WAIT else None
 
 
 def no_requests(e: Evidence) -> Found:
@@ -194,10 +202,9 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     for_network = min(running - for_files, kernel - for_files, received / KERNEL_RATE)
     runs = e.host.mean(workload.BUSIEST) * (1.0 - for_network / running if running else 1.0)
     running, blocked = running - for_files - for_network, blocked + for_files
-    apart = {e.gpu} if e.has_ranks else e.job
-    others = (one.host for gpu, one in e.others.items() if gpu not in apart)
-    # jobs and ranks in one network namespace report the same bytes
-    if not any(alike(one.rate(workload.RECEIVED), received) for one in others):
+    others = (one for gpu, one in e.others.items() if gpu not in e.job or awaited(one) is e)
+    # jobs in one network namespace, and ranks that wait for this one, report the same bytes
+    if not any(alike(one.host.rate(workload.RECEIVED), received) for one in others):
         runs *= waiting  # a worker that loads data over the network does so all the time
     arriving = max(0.0, waiting - runs) if received else 0.0
     left, working = waiting - arriving, running + blocked
@@ -242,9 +249,8 @@ CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
 
 def blocked_on_files(e: Evidence) -> Found:
     """Return the facts about threads that wait for files, and about disk traffic at that time."""
-    own = e.host.blocked
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
-    asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(own, workers))),))
+    asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(e.host.blocked, workers))),))
     read, written = (e.host.rate(one) or 0.0 for one in CGROUP_BYTES)
     if max(read, written) >= DATA_RATE:
         reads, writes = (e.host.rate(one, seconds=2.0) or 0.0 for one in CGROUP_BYTES)
@@ -363,5 +369,4 @@ def launch_rate(e: Evidence) -> float | None:
 def launch_overhead(e: Evidence, inactive: float) -> float:
     """Return the share of time by which kernel launches increase the GPU's activity. `inactive` is
     the share of time in which the GPU is inactive."""
-    rate = launch_rate(e)
-    return 0.0 if rate is None else min(ACTIVE_BY_LAUNCH * rate, MOST_OF_INACTIVE * inactive)
+    return min(ACTIVE_BY_LAUNCH * (launch_rate(e) or 0.0), MOST_OF_INACTIVE * inactive)

@@ -224,7 +224,7 @@ def test_a_rank_asleep_waits_for_the_rank_that_saves_and_not_for_the_disk() -> N
     asleep[workload.THREADS, (*PEER_LABELS, "launching", "blocked")] = 0.7
     figures = {**job({}, {}, sent=0.0), **asleep, (workload.CGROUP_STALLED, (*GPU, "io")): 0.7}
     shares = divide_inactive(evidence(figures, history=GpuHistory(), others={PEER: GpuHistory()}))
-    assert shares[Cause.PEER].seconds == pytest.approx(0.9)
+    assert shares[Cause.PEER].seconds == pytest.approx(1.0)
     assert Cause.DISK not in {cause for cause, one in shares.items() if one.seconds > 1e-9}
 
 
