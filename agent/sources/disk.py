@@ -120,10 +120,27 @@ def _arrays(
                 missing = expected
             level = text_or_nothing(files, f"{BLOCK}/{array}/md/level")
             most = expected // 2 if level == "raid10" else SURVIVES.get(level, expected - 1)
+            most = 0 if level == "raid10" and copies_lost(files, array, expected, now) else most
             out.add(MEMBERS, expected - missing if missing <= most else 0, array, "working")
             out.add(MEMBERS, missing, array, "missing")
             for disk in bounded(out, MEMBER_FAILED, failed):
                 out.add(MEMBER_FAILED, 1, array, disk)
+
+
+def copies_lost(files: FileTree, array: str, expected: int, now: Collection[str]) -> bool:
+    """Return whether no copy of some data of a RAID 10 array is left. If its layout has only near
+    copies, adjacent members have the same data."""
+    layout = whole(text_or_nothing(files, f"{BLOCK}/{array}/md/layout"), 9) or 0
+    copies, far = layout & 255, layout >> 8 & 255
+    slots = {d: text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{d}/slot") for d in now}
+    if copies < 2 or far != 1 or expected % copies or not all(slots.values()):
+        return False
+    working = set[int]()
+    for disk, slot in slots.items():
+        state, dead = _states(files, array, disk)
+        if "in_sync" in state and not dead:
+            working.add((whole(slot, 9) or 0) // copies)
+    return len(working) < expected // copies
 
 
 def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> bool:

@@ -122,6 +122,30 @@ def test_no_member_works_of_an_array_that_lost_too_many(
     assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == working
 
 
+@pytest.mark.parametrize(
+    ("layout", "offline", "working"),
+    [
+        *(("258", "sda sdc", 2), ("258", "sda sdb", 0), ("258", "sdd", 3), ("258", "sdc sdd", 0)),
+        *(("513", "sda sdb", 2), ("66050", "sda sdb", 2), ("", "sda sdb", 2)),  # other copies
+    ],
+)
+def test_raid_10_without_both_disks_of_a_mirror_does_not_work(
+    layout: str, offline: str, working: int, bench: HostBench
+) -> None:
+    """The kernel marks at most one of them as faulty."""
+    disks = ["sda", "sdb", "sdc", "sdd"]
+    bench.array("md0", "raid10", "4", *disks, degraded="0")
+    bench.write("/sys/block/md0/md/layout", layout)
+    for slot, name in enumerate(disks):
+        bench.disk(name)
+        bench.write(f"/sys/block/md0/md/dev-{name}/state", "in_sync")
+        bench.write(f"/sys/block/md0/md/dev-{name}/slot", str(slot))
+        bench.write(
+            f"/sys/block/{name}/device/state", "offline" if name in offline.split() else "running"
+        )
+    assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == working
+
+
 @pytest.mark.parametrize("disks", ["0", "", "many"])
 def test_an_array_without_a_member_count_costs_only_itself(bench: HostBench, disks: str) -> None:
     bench.disk("sda")
