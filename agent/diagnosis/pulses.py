@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import NamedTuple
 
+from agent import model
 from agent.diagnosis.active_share import ALWAYS
 from agent.diagnosis.evidence import SPAN
 from agent.diagnosis.tick_context import LastTick
@@ -13,16 +14,7 @@ from agent.jobs.grouping import JobGroup
 from agent.jobs.pulse import Pulse, PulseReading
 from agent.jobs.speed import SLOWER
 from agent.metrics import declared_beside
-from agent.model import (
-    EXPIRY_INTERVALS,
-    Absent,
-    GpuKey,
-    Reading,
-    ReadKey,
-    Reason,
-    Snapshot,
-    TimedSeries,
-)
+from agent.model import EXPIRY_INTERVALS, Absent, GpuKey, Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
@@ -79,7 +71,7 @@ class GpuPulse:
             self.pulse, self.reading = Pulse(), None
         self.occupied, self._pids = bool(pids), pids
 
-    def feed(self, series: TimedSeries, now: float) -> None:
+    def feed(self, series: model.TimedSeries, now: float) -> None:
         """Add the power samples received since the last tick. `now` is the time of this tick."""
         before = self.reading.steps if self.reading else 0.0
         self.reading = self.pulse.feed(zip(series.times, series.values, strict=True))

@@ -6,25 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from agent import model
 from agent.clock import Clock
 from agent.errors import Failure
 from agent.hardware.device import NvmlDevice, Scope
 from agent.hardware.nvml import MISSHAPEN, misshapen
-from agent.model import (
-    FINAL,
-    PERMANENT,
-    Absence,
-    Absent,
-    Kind,
-    Labels,
-    Metric,
-    Reading,
-    ReadKey,
-    Reason,
-    Sample,
-    TimedSeries,
-    checked,
-)
+from agent.model import FINAL, PERMANENT, Absence, Absent, Metric, Reading, ReadKey, Reason, Sample
 from agent.polling import intervals
 from agent.polling.counters import Filters
 from agent.polling.worker import Emit
@@ -50,7 +37,7 @@ class ReadOutput:
     labels: tuple[str, ...] = ()
     samples: list[Sample] = field(default_factory=list)
     absences: list[Absence] = field(default_factory=list)
-    series: list[TimedSeries] = field(default_factory=list)
+    series: list[model.TimedSeries] = field(default_factory=list)
     pending: bool = False  # no result yet, so run again in the next tick
     failure: Failure | None = None  # failure of a part of the read; source is down
     filters: Filters | None = None  # filters for counters, if there are earlier readings
@@ -61,9 +48,11 @@ class ReadOutput:
             self.absent(metric, value, *labels)
             return
         try:
-            number = checked(value, metric.possible, metric.origin)
+            number = model.checked(value, metric.possible, metric.origin)
             filters = self.filters
-            if filters is not None and (metric.kind is Kind.COUNTER or metric.step is not None):
+            if filters is not None and (
+                metric.kind is model.Kind.COUNTER or metric.step is not None
+            ):
                 number = filters.passed(metric, labels, number, self.at)
         except Absent as absent:
             self.absent(metric, absent, *labels)
@@ -141,7 +130,7 @@ class GpuRow(NamedTuple):
 
     metric: Metric
     question: Question
-    labels: Labels = ()
+    labels: model.Labels = ()
     times: float = 1.0
     per: float = 1.0
     part: str = ""

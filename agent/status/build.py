@@ -13,6 +13,7 @@ from agent.jobs.job import WatchedJobs, percent
 from agent.model import Pair, Snapshot
 from agent.ranges import gpus_named
 from agent.series import Derived
+from agent.status import model
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses, with_jobs
 from agent.status.findings import Ailing, ailing_paths, by_gpu, finding_statuses, grave, not_good
@@ -24,18 +25,7 @@ from agent.status.jobs import NO_USER, ended_job, running_job, title
 from agent.status.limits import link_rates
 from agent.status.links import FarEnds, nvlink_graph
 from agent.status.machine import host_status, machine_status, source_statuses
-from agent.status.model import (
-    AbsenceStatus,
-    EventStatus,
-    FindingStatus,
-    GpuGroup,
-    HeadlineClause,
-    Level,
-    PathStatus,
-    RunningJob,
-    SourceStatus,
-    Status,
-)
+from agent.status.model import AbsenceStatus, FindingStatus, GpuGroup, HeadlineClause, Level, Status
 from agent.status.paths import Way, path_kinds, path_rows, path_statuses, ways_of
 from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
@@ -48,9 +38,9 @@ class Looked(NamedTuple):
 
     absences: tuple[AbsenceStatus, ...]
     unknown: str | None
-    sources: tuple[SourceStatus, ...]
+    sources: tuple[model.SourceStatus, ...]
     rates: Mapping[str, str]  # negotiated rates of links, by kind of path
-    events: Sequence[EventStatus]  # without jobs
+    events: Sequence[model.EventStatus]  # without jobs
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +122,9 @@ class StatusBoard:
             events=with_jobs(looked.events, jobs, silent=silent),
         )
 
-    def _seen(self, snapshot: Snapshot, paths: Sequence[PathStatus], *, silent: bool) -> SeenTick:
+    def _seen(
+        self, snapshot: Snapshot, paths: Sequence[model.PathStatus], *, silent: bool
+    ) -> SeenTick:
         source = self.source
         full = any(path.level for path in paths if path.path != "hbm")
         jobs = source.jobs()
@@ -185,7 +177,9 @@ def _groups(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> tuple[GpuGroup
     return tuple(_without(one, said, seen.findings) for one in groups)
 
 
-def _running(jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]) -> Iterator[RunningJob]:
+def _running(
+    jobs: WatchedJobs, seen: SeenTick, groups: Sequence[GpuGroup]
+) -> Iterator[model.RunningJob]:
     for job in jobs.running:
         found = (seen.of_gpus.get(gpu.uuid, ()) for gpu in job.receipt.gpus)
         own = tuple({one.id: one for of_gpu in found for one in of_gpu}.values())

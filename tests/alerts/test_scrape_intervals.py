@@ -14,24 +14,13 @@ from agent.sources.agent_health import LAST_TICK
 from alerts.build import DOWN
 from tests.alerts.test_rules import TABLES
 from tests.alerts.test_ways import SHORT, Change, each, some_fail
+from tests.support import alert_input
 from tests.support.alert_cases import Table
-from tests.support.alert_input import (
-    SCRAPE,
-    SYSTEMS,
-    Case,
-    Points,
-    Series,
-    group,
-    growing,
-    named,
-    on,
-    scrapes,
-    steady,
-)
+from tests.support.alert_input import SCRAPE, Case, Points, Series, named, on, scrapes, steady
 from tests.support.alert_replay import rules_of, run_promtool
 from tests.support.nightly import NIGHTLY
 
-S = SYSTEMS[0]
+S = alert_input.SYSTEMS[0]
 BLIND, XID = "DgxAgentBlind", "DgxGpuXid"
 STUCK = ({"severity": "warning", "sign": "ticks"},)
 INTERVALS = (5, 15, 30, 60, 120)
@@ -52,7 +41,7 @@ def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: boo
     content = {
         "rule_files": ["rules.yaml"],
         "evaluation_interval": f"{evaluated}s",
-        "tests": [group(case) for case in found],
+        "tests": [alert_input.group(case) for case in found],
     }
     return run_promtool(folder, content)
 
@@ -75,7 +64,7 @@ def in_turn(*evaluated: int) -> pytest.MarkDecorator:
 
 
 def ticking(every: int, *parts: tuple[float, float]) -> Series:
-    return {named(LAST_TICK): growing(*parts, start=1.7e9, every=every)}
+    return {named(LAST_TICK): alert_input.growing(*parts, start=1.7e9, every=every)}
 
 
 @pytest.mark.promtool

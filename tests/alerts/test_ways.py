@@ -17,26 +17,15 @@ from agent.faults.promql import HELD, seconds
 from agent.sources import gpu
 from agent.sources.agent_health import LAST_TICK
 from tests.alerts.test_rules import ALERTS, TABLES
+from tests.support import alert_input
 from tests.support.alert_cases import Table
-from tests.support.alert_input import (
-    NOT_SCRAPED,
-    SCRAPE,
-    SYSTEMS,
-    TARGET,
-    Case,
-    Points,
-    Series,
-    named,
-    notation,
-    of_gpu,
-    with_ticks,
-)
+from tests.support.alert_input import NOT_SCRAPED, SCRAPE, TARGET, Case, Series, named, of_gpu
 from tests.support.alert_replay import rules_of, run_promtool
 from tests.support.nightly import NIGHTLY
 
 pytestmark = pytest.mark.promtool
 
-S = SYSTEMS[0]
+S = alert_input.SYSTEMS[0]
 LONGER = 240
 """Seconds, beside its `for`, in which an alert that fires may do so in another way too."""
 
@@ -145,7 +134,9 @@ def thrice(case: Case, at: int) -> Series:
     return twice(renamed)(case._replace(series=twice(labelled)(case, at)), at)
 
 
-def failing(points: Points, name: str, missing: Callable[[int], bool]) -> Points:
+def failing(
+    points: alert_input.Points, name: str, missing: Callable[[int], bool]
+) -> alert_input.Points:
     silent = 0.0 if name.startswith("up{") else None
     return [silent if missing(at) and p is not None else p for at, p in enumerate(points)]
 
@@ -224,7 +215,7 @@ WAYS = (
 def tried(case: Case, way: Way, scrapes: int) -> dict[str, Any]:
     """One test of promtool's: the alerts that fire, whatever labels the way gave them. It ends with
     an evaluation where rules are evaluated each so many scrapes."""
-    series = with_ticks(case)
+    series = alert_input.with_ticks(case)
     length = max(map(len, series.values()))
     series = {n: [*p, *[None] * (length - len(p))] for n, p in series.items()}
     at = length // 2
@@ -250,7 +241,9 @@ def tried(case: Case, way: Way, scrapes: int) -> dict[str, Any]:
     return {
         "name": f"{case.alert}: {case.title}, {way.name}",
         "interval": f"{case.every}s",
-        "input_series": [{"series": n, "values": notation(p)} for n, p in found.items()],
+        "input_series": [
+            {"series": n, "values": alert_input.notation(p)} for n, p in found.items()
+        ],
         "promql_expr_test": [
             {
                 "expr": f"{counted} without ({', '.join(dropped)}) ({alerts}) {mark}",
@@ -336,7 +329,9 @@ def test_a_second_name_alone_is_silent(
     expr = {"expr": asked, "eval_time": f"{79 * SCRAPE}s", "exp_samples": samples}
     test = {
         "interval": f"{SCRAPE}s",
-        "input_series": [{"series": n, "values": notation(p)} for n, p in series.items()],
+        "input_series": [
+            {"series": n, "values": alert_input.notation(p)} for n, p in series.items()
+        ],
         "promql_expr_test": [expr],
     }
     content = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [test]}

@@ -9,21 +9,11 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
+from agent import model
 from agent.jobs.identity import JobLabels
 from agent.jobs.job import Hang, Saving
 from agent.model import BUSY as BUSY_PAIR
-from agent.model import (
-    Absence,
-    Cause,
-    GpuKey,
-    Metric,
-    Pair,
-    Reason,
-    Sample,
-    SignalQuality,
-    State,
-    Verdict,
-)
+from agent.model import Absence, Cause, GpuKey, Metric, Pair, Reason, Sample, SignalQuality, State
 from agent.status.jobs import cost_text, hours_text, receipt_text, run_before, saving_text
 from exporters.http import AgentPages
 from exporters.jobs_json import jobs_document
@@ -70,7 +60,7 @@ def test_a_gpu_whose_index_shifted_is_still_one() -> None:
 
 
 def test_a_verdict_says_since_when() -> None:
-    verdict = Verdict(*BUSY_PAIR, SignalQuality.GPM, {BUSY_PAIR: 1.0}, since=-10.0)
+    verdict = model.Verdict(*BUSY_PAIR, SignalQuality.GPM, {BUSY_PAIR: 1.0}, since=-10.0)
     shown = replace(snapshot(reading("gpu0", power(A, 1.0))), verdicts={GpuKey(0, A[1]): verdict})
     (gpu,) = document(shown, 0.0)["gpus"]
     assert gpu["verdict"]["since"] == instant(shown.wall - shown.at - 10.0)

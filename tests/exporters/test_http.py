@@ -14,15 +14,8 @@ from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 from exporters.http import AgentPages, wants_gzip
 from exporters.live import page
 from exporters.snapshot_json import document
-from tests.support.exposition import (
-    GOLDEN_OPENMETRICS,
-    GOLDEN_TEXT,
-    OM_1,
-    PROMETHEUS_2,
-    RICH,
-    TEXT_0,
-    ExpositionBench,
-)
+from tests.support import exposition
+from tests.support.exposition import GOLDEN_OPENMETRICS, GOLDEN_TEXT, OM_1, RICH, ExpositionBench
 
 Client = TestClient[web.Request, web.Application]
 Ask = Callable[[Client], Awaitable[None]]
@@ -38,11 +31,11 @@ async def test_metrics_over_http() -> None:
     async with asking(ExpositionBench()) as client:
         plain = await client.get("/metrics", headers={"Accept-Encoding": "identity"})
         assert await plain.read() == GOLDEN_TEXT.encode()
-        assert plain.headers["Content-Type"] == TEXT_0
+        assert plain.headers["Content-Type"] == exposition.TEXT_0
         assert plain.headers["Cache-Control"] == "no-store"
         assert plain.headers["Vary"] == "Accept, Accept-Encoding"
         assert "Content-Encoding" not in plain.headers
-        asked = {"Accept": PROMETHEUS_2, "Accept-Encoding": "gzip"}
+        asked = {"Accept": exposition.PROMETHEUS_2, "Accept-Encoding": "gzip"}
         zipped = await client.get("/metrics", headers=asked)
         assert zipped.headers["Content-Encoding"] == "gzip"
         assert zipped.headers["Content-Type"] == OM_1

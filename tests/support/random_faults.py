@@ -16,17 +16,9 @@ from agent.sources.disk import DiskConfig
 from agent.sources.network import NetworkConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
+from tests.support import machine_controls
 from tests.support.hotplug import KINDS, Hotplug
-from tests.support.machine_controls import (
-    cut_link,
-    lose,
-    reload_driver,
-    reset_gpu,
-    restore,
-    set_mig,
-    start_process,
-    stop_process,
-)
+from tests.support.machine_controls import lose, reload_driver, restore, set_mig, stop_process
 
 CALM = "training"
 MOST_PLUGGED = 6
@@ -119,7 +111,9 @@ class RandomFaults:
     def flap(self) -> None:
         gpu = self.machine.gpus[self.gpu()]
         if gpu.links:
-            cut_link(self.machine, gpu.index, self.random.randrange(len(gpu.links)))
+            machine_controls.cut_link(
+                self.machine, gpu.index, self.random.randrange(len(gpu.links))
+            )
 
     def repair(self) -> None:
         for gpu in self.machine.gpus:
@@ -129,7 +123,7 @@ class RandomFaults:
     def start(self) -> None:
         index = self.gpu()
         if len(self.machine.gpus[index].processes) < MOST_PROCESSES:
-            start_process(self.machine, index)
+            machine_controls.start_process(self.machine, index)
 
     def stop(self) -> None:
         stop_process(self.machine, self.gpu())
@@ -153,7 +147,7 @@ class RandomFaults:
         reload_driver(self.machine)
 
     def reset(self) -> None:
-        reset_gpu(self.machine, self.gpu())
+        machine_controls.reset_gpu(self.machine, self.gpu())
 
     def answer(self) -> None:
         self.slurm.answer = self.random.choice(HOSTILE)

@@ -7,14 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.driver_release import (
-    IN_FORCE,
-    RELEASE_SECONDS,
-    DriverConfig,
-    DriverRelease,
-    asked_by,
-    device_nodes,
-)
+from agent.cli import driver_release
+from agent.cli.driver_release import IN_FORCE, RELEASE_SECONDS, DriverConfig, asked_by, device_nodes
 from agent.cli.run import condition_of
 from agent.config.settings import Settings
 from agent.model import Reason, Snapshot
@@ -149,7 +143,7 @@ class Process:
         self.clock = FrozenClock()
         self.asked, self.version, self.restarts = "", "580", 0
         self.held: set[str] = set()
-        self.release = DriverRelease(
+        self.release = driver_release.DriverRelease(
             lambda: self.asked, self.clock, self.restart, lambda: self.held, lambda: self.version
         )
 

@@ -5,17 +5,9 @@ from collections.abc import Iterable
 import pytest
 
 from agent.config.settings import Configuration, Settings
-from agent.limits import paths
+from agent.limits import paths, resolution
 from agent.limits.paths import PathAccounts
-from agent.limits.resolution import (
-    Limit,
-    LimitConfig,
-    LimitInputs,
-    LimitsConfig,
-    PathKey,
-    find_paths,
-    resolve,
-)
+from agent.limits.resolution import Limit, LimitConfig, LimitInputs, LimitsConfig, PathKey, resolve
 from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import models, scenarios
@@ -199,7 +191,9 @@ def test_links_of_a_gpu_without_a_sheet_are_those_of_its_architecture(
     )
     samples.take(0.0, [Reading(ReadKey("gpu", "info"), 0.0, 60.0, shown)])
     machine = LimitInputs(samples, None)
-    limits = {k.device: limit for k, limit in resolve(machine, find_paths(machine)).items()}
+    limits = {
+        k.device: limit for k, limit in resolve(machine, resolution.find_paths(machine)).items()
+    }
     assert limits["gpu0"].bytes_per_second == 18 * speed
     assert limits["gpu0:3"].bytes_per_second == speed
 

@@ -17,37 +17,24 @@ from agent.replay.masks import Masks
 from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
 from agent.sources import activity, gpu, nvlink, pcie, process, system
+from tests.support import taped_machine
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench, taped
 from tests.support.repository import TAPES
-from tests.support.taped_machine import (
-    HOST,
-    SERIALS,
-    SERVER,
-    TOKEN,
-    TOTAL,
-    UUIDS,
-    MachineQuestions,
-    ask_for_secrets,
-    fake_host,
-    lines_of,
-    machine,
-    record,
-    replay,
-)
+from tests.support.taped_machine import HOST, UUIDS, MachineQuestions, fake_host, machine, record
 
 
 @pytest.mark.parametrize("step", [1.0, 0.2, 0.06])
 def test_a_replay_answers_as_the_machine_did(tmp_path: Path, step: Any) -> None:
     path = tmp_path / "x.tape"
     taped = record(path, ticks=9, step=step)
-    assert replay(path, ticks=9, step=step) == taped
+    assert taped_machine.replay(path, ticks=9, step=step) == taped
 
 
 def test_a_gpu_that_falls_off_the_bus_does_so_again(tmp_path: Path) -> None:
     path = tmp_path / "x.tape"
     taped = record(path, lose_at=4)
-    played = replay(path)
+    played = taped_machine.replay(path)
     assert played == taped
     assert "NVMLError_GpuIsLost" not in played[3][1][1]
     assert set(filter(None, played[4][1][1])) == {"NVMLError_GpuIsLost", "mismatch"}
@@ -59,7 +46,7 @@ def test_the_recorder_changes_nothing_for_its_callers(tmp_path: Path) -> None:
     bare_seen = [bare.all()]
     recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
     assert [MachineQuestions(recorder.nvml, recorder.host).all()] == bare_seen
-    assert ask_for_secrets(recorder)[0] == UUIDS[:2]
+    assert taped_machine.ask_for_secrets(recorder)[0] == UUIDS[:2]
     assert recorder.host.files.read("/proc/sys/kernel/hostname") == f"{HOST}\n"
     assert recorder.nvml.NVML_CLOCK_SM == pynvml.NVML_CLOCK_SM
     assert recorder.nvml.NVMLError is pynvml.NVMLError
@@ -77,10 +64,19 @@ def test_names_that_decide_what_a_gpu_waits_for_are_taped(name: str) -> None:
 
 def test_what_identifies_the_machine_never_reaches_the_tape(good: Any) -> None:
     text = gzip.decompress(good.read_bytes()).decode()
-    for secret in [*UUIDS, *SERIALS, HOST, SERVER, TOKEN, "10.9.8", "de:ad", UUIDS[0][4:12]]:
+    for secret in [
+        *UUIDS,
+        *taped_machine.SERIALS,
+        HOST,
+        taped_machine.SERVER,
+        taped_machine.TOKEN,
+        "10.9.8",
+        "de:ad",
+        UUIDS[0][4:12],
+    ]:
         assert secret not in text
     player = TapePlayer(Tape(good), FrozenClock())
-    uuids, serials, (mounts, motd), job = ask_for_secrets(player)
+    uuids, serials, (mounts, motd), job = taped_machine.ask_for_secrets(player)
     numbers = [uuid.rpartition("-")[2] for uuid in uuids]
     assert uuids == [f"GPU-00000000-0000-0000-0000-{number}" for number in numbers]
     assert len({*numbers}) == 2
@@ -123,7 +119,7 @@ def test_fields_may_be_asked_in_any_company(good: Any) -> None:
     player = TapePlayer(Tape(good), clock)
     handle = player.nvml.nvmlDeviceGetHandleByIndex(1)
     clock.advance(1)
-    asked = [(138, TOTAL), 82, 193]
+    asked = [(138, taped_machine.TOTAL), 82, 193]
     counter, memory, refused = player.nvml.nvmlDeviceGetFieldValues(handle, asked)
     assert counter.value.ullVal > 10_000_000
     assert counter.timestamp == int(clock.time() * 1e6)
@@ -147,7 +143,7 @@ def test_header_and_end(good: Any) -> None:
     clock = FrozenClock()
     tape = Tape(good)
     assert tape.seconds == 4.0
-    assert lines_of(good)[0]["recorded_at"] == 1_700_000_000.0
+    assert taped_machine.lines_of(good)[0]["recorded_at"] == 1_700_000_000.0
     player = TapePlayer(tape, clock)
     clock.advance(100)
     assert not player.finished
@@ -243,7 +239,7 @@ def test_recording_goes_on_after_writing(tmp_path: Path) -> None:
         clock.advance(1)
         recorder.write(tmp_path / "x.tape")
         assert Tape(tmp_path / "x.tape").seconds == seconds
-        assert len(lines_of(tmp_path / "x.tape")) == seconds + 2
+        assert len(taped_machine.lines_of(tmp_path / "x.tape")) == seconds + 2
 
 
 def test_a_minute_of_eight_gpus_is_small(tmp_path: Path) -> None:

@@ -24,18 +24,9 @@ from agent.simulator import (
     parse,
     scenarios,
 )
+from tests.support import simulated_machine
 from tests.support.nightly import shortly
-from tests.support.simulated_machine import (
-    ALL_LINKS,
-    FABRIC,
-    INVALID,
-    NO_SYMBOL,
-    code,
-    get,
-    gpu,
-    host_counters,
-    start,
-)
+from tests.support.simulated_machine import ALL_LINKS, FABRIC, NO_SYMBOL, code, host_counters, start
 
 CASES = tomllib.loads(Path(__file__).with_name("refusals.toml").read_text("utf-8"))
 
@@ -63,7 +54,7 @@ def ask_everything(machine: SimulatedSystem, index: int) -> Iterator[tuple[str, 
         for args in variants:
             extra = (ctypes.byref(FABRIC()),) if name == "GpuFabricInfoV" else args
             try:
-                get(machine, name, *extra, index=index)
+                simulated_machine.get(machine, name, *extra, index=index)
             except (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError) as error:
                 yield name, getattr(error, "value", NO_SYMBOL)
             else:
@@ -146,9 +137,11 @@ def test_a_machine_is_named_by_system_driver_and_scenario() -> None:
 
 
 def test_an_instance_is_asked_no_function_that_its_driver_has_not() -> None:
-    for branch, expected in (("460", NO_SYMBOL), ("510", INVALID)):
+    for branch, expected in (("460", NO_SYMBOL), ("510", simulated_machine.INVALID)):
         machine, _ = start(f"dgx-a100@{branch}:mig", 2.0)
-        instance = machine.nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu(machine), 0)
+        instance = machine.nvml.nvmlDeviceGetMigDeviceHandleByIndex(
+            simulated_machine.gpu(machine), 0
+        )
         assert code(machine.nvml.nvmlDeviceGetMemoryBusWidth, instance) == expected
 
 
