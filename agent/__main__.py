@@ -43,6 +43,10 @@ def _status() -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11, while a class is defined
+            return 130
+        raise
     except OSError as error:
         sys.stdout = None  # it cannot be written any more, even at exit
         # A failed write to an open file reports no file name, and needs no file descriptor.

@@ -90,6 +90,20 @@ def test_a_program_that_was_taken_away_does_not_begin_again() -> None:
     assert (ended.returncode, ended.stderr) == (2, said)
 
 
+@pytest.mark.parametrize("cause", ["KeyboardInterrupt", "ValueError"])
+def test_ctrl_c_while_a_class_is_defined_is_no_failure(cause: str) -> None:
+    """Python 3.11 wraps an exception of __set_name__, as of a field, in a RuntimeError."""
+    code = (
+        "import agent.__main__ as own, agent.cli.parser as parser\n"
+        "class Field:\n"
+        f"    def __set_name__(self, *_): raise {cause}\n"
+        "parser.run_command = lambda _: type('Owner', (), {'field': Field()})\n"
+        "own.main()"
+    )
+    ended = run_to_end([sys.executable, "-c", code])
+    assert (ended.returncode, bool(ended.stderr)) == ((130, False) if "K" in cause else (1, True))
+
+
 @pytest.mark.parametrize(("columns", "width"), [("1", LEAST), ("90", 90), ("999", WIDEST_COLUMNS)])
 def test_the_width_of_the_terminal_has_bounds(
     columns: str, width: int, monkeypatch: pytest.MonkeyPatch
