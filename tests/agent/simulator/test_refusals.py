@@ -102,16 +102,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(spec: str, words: str) -> Non
     assert str(caught.value).endswith(".")
 
 
-MISSPELT: list[tuple[dict[str, Any], str]] = [
-    ({"sett": {}}, "contains unknown field `sett` (a table of needs, set, breaks"),
-    ({"breaks": {"devices.ports.0": "slwo"}}, "invalid enum value 'slwo' (one of slow, "),
-    ({"set": {"gpus.0.fliping": 1}}, "there is no gpus.0.fliping, is it flipping?"),
-    ({"set": {"gpus.0.helth.rows": 1}}, "there is no gpus.0.helth.rows, is it health?"),
-    ({"call": [["cutlink", 0, 2]]}, "there is no cutlink, is it cut_link?"),
-]
-
-
-@pytest.mark.parametrize(("row", "words"), MISSPELT)
+@pytest.mark.parametrize(("row", "words"), CASES["misspelt"])
 def test_a_misspelt_name_in_a_table_is_named(
     row: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
