@@ -117,6 +117,8 @@ def pytest_configure(config: pytest.Config) -> None:
     needs = (f"{mark}: needs {', '.join(names)}" for mark, names in PROGRAMS.items())
     for mark in (LONG, NEEDS, *needs):
         config.addinivalue_line("markers", mark)
+    # 700 took a quarter where simulated machines tick, and a fifth of the collection
+    gc.set_threshold(50_000, 10, 1_000)
     os.environ.setdefault("GOGC", "400")  # programs in Go spent a fifth of their time on garbage
     os.environ["PATH"] = os.pathsep.join((f"{sys.prefix}/bin", os.environ["PATH"], *SERVERS))
 
@@ -164,8 +166,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if grouped and session.items and "@" not in session.items[0].nodeid:
         raise pytest.UsageError("pytest-xdist keeps no groups with this pytest; take pytest < 9.2")
     gc.freeze()  # seven thousand tests stay: looking through them again and again took a sixth
-    # 700 took another quarter where simulated machines tick, and all of them a tenth
-    gc.set_threshold(50_000, 10, 1_000)
 
 
 def pytest_sessionfinish() -> None:

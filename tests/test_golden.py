@@ -96,7 +96,7 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
 def test_a_machine_scrapes_as_it_did(name: str, committed: Committed) -> None:
     bench = MACHINES[name]()
     scrape = bench.scrape()
-    latest, now = bench.agent.poller.latest, bench.clock.monotonic()
+    latest, now = bench.latest, bench.clock.monotonic()
     for accept in (TEXT, OPENMETRICS):
         assert bench.exposition().page(accept).plain == of_the_library(latest, now, accept)
     committed(GOLDEN / f"{name}.prom", scrape)

@@ -44,7 +44,7 @@ class Played(NamedTuple):
 
 
 def critical(bench: AgentBench) -> set[str]:
-    wrong = Search().findings(bench.agent.poller.latest)
+    wrong = Search().findings(bench.latest)
     return {f.kind for f in wrong if f.severity is Severity.CRITICAL}
 
 
@@ -59,8 +59,8 @@ def played(system: str, values: tuple[object, ...] = (), share: float = 0.15) ->
         if second in (BEFORE, BEFORE + STRUCK) and values:
             odd = OddAnswers(values, share=share) if second == BEFORE else None
             strike(bench.machine, odd)
-        scrape(bench.run(1).agent.poller.latest, found.series, used(), default)
-        latest = bench.agent.poller.latest
+        scrape(bench.run(1).latest, found.series, used(), default)
+        latest = bench.latest
         for metric, labels, value in latest.samples(latest.at):
             low, high = metric.possible
             if not low <= value <= high or math.isnan(value):

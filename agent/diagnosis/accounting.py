@@ -152,6 +152,8 @@ class Diagnosis:
                 verdicts[gpu] = account.verdict
             else:
                 unjudged[gpu] = _why_not(gpu, account, inventory)
+        for e in evidence.values():
+            vars(e).clear()  # it refers to that of the others, which refers to it
         return replace(snapshot, verdicts=verdicts, unjudged=unjudged)
 
     def _gathered(self, context: TickContext, now: float) -> dict[GpuKey, Evidence]:

@@ -85,7 +85,7 @@ class NvmlDevice:
         try:
             return self.nvml.call(function, self.handle, *args, **options)
         except Absent as absent:
-            raise self._in_mig(absent) from absent
+            raise self._in_mig(absent) from absent.__cause__  # an exception is not its own cause
 
     def memory(self, handle: Any) -> Any:
         """Return the memory info (bytes) of the handle, which belongs to this GPU or one of its MIG
@@ -95,7 +95,7 @@ class NvmlDevice:
             info = self.nvml.call(call, handle, version=self.nvml.library.nvmlMemory_v2)
         except Absent as absent:
             if absent.reason is not Reason.DRIVER:
-                raise self._in_mig(absent) from absent
+                raise self._in_mig(absent) from absent.__cause__
             info = self.nvml.call(call, handle)
         if not info.total or info.used > info.total or info.free > info.total:
             why = f"{call}: {info.used} used and {info.free} free of {info.total}"

@@ -214,7 +214,7 @@ def perform(read: Read, clock: Clock, read_costs: ReadCosts) -> tuple[Reading, A
     try:
         read.run(out)
     except Absent as absent:
-        raised = absent
+        raised = absent.without_traceback()  # its frames refer to it
     except Exception as error:  # errors and unexpected data must not stop the agent
         failure = Failure.of(error)
         raised = Absent(Reason.FAILED, str(failure))

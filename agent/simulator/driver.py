@@ -156,8 +156,8 @@ def pointer_to(address: int, kind: Any) -> Any:
 def address_of(pointer: Any) -> int:
     """Return the address of an opaque pointer, or 0 if the argument is not a pointer."""
     try:
-        return ctypes.cast(pointer, ctypes.c_void_p).value or 0
-    except ctypes.ArgumentError:
+        return ctypes.c_void_p.from_buffer(pointer).value or 0
+    except (TypeError, ValueError):
         return 0
 
 

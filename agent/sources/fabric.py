@@ -49,7 +49,6 @@ def health(mask: int, summary: int) -> dict[str, bool]:
 def _asked(device: NvmlDevice) -> Any:
     """Return the fabric info structure in the latest version that the driver supports. Raise Absent
     if no version can be read."""
-    refusal = Absent(Reason.DRIVER, "nvmlDeviceGetGpuFabricInfo: not in this library")
     for call, structure in ANSWERS:
         try:
             info = getattr(device.nvml.library, structure)()
@@ -57,10 +56,9 @@ def _asked(device: NvmlDevice) -> Any:
         except Absent as absent:
             if absent.reason is not Reason.DRIVER:
                 raise
-            refusal = absent.without_traceback()
         else:
             return info
-    raise refusal
+    raise Absent(Reason.DRIVER, "nvmlDeviceGetGpuFabricInfo: not in this driver or library")
 
 
 def _fabric(device: NvmlDevice, out: ReadOutput) -> None:

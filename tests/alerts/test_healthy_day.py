@@ -87,7 +87,7 @@ class Day:
             if self.machine.scenario != scenario:
                 self.machine.set_scenario(scenario)
             for _ in range(scrapes(minutes)):
-                scrape(self.bench.run(1).agent.poller.latest, self.series, used(), self.default)
+                scrape(self.bench.run(1).latest, self.series, used(), self.default)
 
     def fired(self, folder: Path) -> set[str]:
         """Every alert that fired at any time, as promtool says, but for a machine that reboots."""

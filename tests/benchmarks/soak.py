@@ -141,11 +141,11 @@ class Soak:
         """Read what Prometheus and API clients read."""
         for accept in (TEXT, OPENMETRICS):
             self.rendered += len(self.exposition.page(accept).zipped)
-        said = document(self.bench.agent.poller.latest, self.bench.clock.monotonic())
+        said = document(self.bench.latest, self.bench.clock.monotonic())
         self.rendered += len(json.dumps(said, allow_nan=False))
 
     def _measure(self) -> Measure:
-        shown = series_of(self.bench.agent.poller.latest)
+        shown = series_of(self.bench.latest)
         new, missing = shown - self.whole, self.whole - shown
         del shown
         gc.collect()

@@ -33,7 +33,7 @@ Series = tuple[dict[str, str], float]
 
 def exposition(bench: AgentBench, config: DcgmConfig = BOTH) -> DcgmExposition:
     return DcgmExposition(
-        lambda: bench.agent.poller.latest,
+        lambda: bench.latest,
         bench.clock.monotonic,
         bench.agent.poller.samples,
         lambda: config,
@@ -237,7 +237,7 @@ async def test_over_http_and_off_until_configured(name: str) -> None:
     bench, _ = ran(name)
     config = [DcgmConfig()]
     shown = DcgmExposition(
-        lambda: bench.agent.poller.latest,
+        lambda: bench.latest,
         bench.clock.monotonic,
         bench.agent.poller.samples,
         lambda: config[0],

@@ -91,7 +91,7 @@ def test_the_reference_says_where_it_comes_from_and_does_not_depend_on_order() -
 async def asked(bench: AgentBench, coding: str) -> tuple[int, str, bytes]:
     poller = bench.agent.poller
     exposition = Exposition(lambda: poller.latest, bench.clock.monotonic, process=False)
-    shown = bench.agent.jobs.current
+    shown = bench.jobs
     app = AgentPages(exposition, lambda: poller.latest, jobs=lambda: shown).application()
     async with TestClient(TestServer(app), auto_decompress=False) as client:
         headers = {"Accept-Encoding": coding}
@@ -107,14 +107,14 @@ def test_jobs_are_served_with_their_receipts(coding: str) -> None:
     status, kind, body = asyncio.run(asked(bench, coding))
     document = json.loads(gzip.decompress(body) if coding == "gzip" else body)
     assert (status, kind) == (200, "application/json; charset=utf-8")
-    assert document == json.loads(json.dumps(jobs_document(bench.agent.jobs.current)))
+    assert document == json.loads(json.dumps(jobs_document(bench.jobs)))
     assert len(document["running"]) + len(document["ended"]) >= 1
     for receipt in document["ended"]:
-        assert receipt["receipt"] == receipt_text(bench.agent.jobs.current.ended[0])
+        assert receipt["receipt"] == receipt_text(bench.jobs.ended[0])
 
 
 def test_a_run_before_is_of_the_same_name_and_user() -> None:
-    found = simulated("gtx-1080:training").run(20).agent.jobs.current.running[0].receipt
+    found = simulated("gtx-1080:training").run(20).jobs.running[0].receipt
     now = replace(found, id="2-2", name="train", labels=JobLabels(user="ada"), began=200.0)
     before = replace(now, id="1-1", began=100.0, ended=150.0)
     assert run_before(now, [now, before]) == "1-1"
@@ -125,7 +125,7 @@ def test_a_run_before_is_of_the_same_name_and_user() -> None:
 
 
 def test_the_price_of_a_job_is_not_that_of_its_loss_and_less_is_less_time() -> None:
-    shown = simulated("dgx-station-v100:training").run(20).agent.jobs.current
+    shown = simulated("dgx-station-v100:training").run(20).jobs
     (job,) = shown.running
     disk: Pair = (State.STARVED, Cause.DISK)
     cpu: Pair = (State.STARVED, Cause.CPU)

@@ -32,9 +32,7 @@ class Node:
         clock = FrozenClock(since)
         made = simulation.build(simulation.parse(machine), clock)
         self.bench = watched(made, clock, Settings(JobConfig(info=True)))
-        self.exposition = Exposition(
-            lambda: self.bench.agent.poller.latest, clock.monotonic, process=False
-        )
+        self.exposition = Exposition(lambda: self.bench.latest, clock.monotonic, process=False)
         self.lock = Lock()
 
     @property

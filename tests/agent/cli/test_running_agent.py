@@ -14,8 +14,8 @@ from tests.support.statuses import shown as machine_of
 
 
 def test_the_running_agent_is_asked() -> None:
-    board = machine_of("titan-x-pascal:starved-disk").run(70).board
-    with answering(board.json()) as place:
+    machine = machine_of("titan-x-pascal:starved-disk").run(70)
+    with answering(machine.board.json()) as place:
         agent, note = asked(
             Namespace(simulate=None, replay=None, agent=""),
             Settings(HttpConfig(listen=place)),
@@ -25,7 +25,7 @@ def test_the_running_agent_is_asked() -> None:
         lines = list(page(StatusView(agent.first), 80))
         assert any(line.startswith("The GPU is starved by disk") for line in lines)
         assert max(map(len, lines)) <= 80
-        assert agent.status() == board.status()
+        assert agent.status() == machine.status
     with pytest.raises(NoAnswer, match="does not answer"):
         agent.status()
 

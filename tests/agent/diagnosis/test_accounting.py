@@ -214,13 +214,13 @@ def test_a_part_that_fails_ends_no_job_and_costs_no_verdict(
 ) -> None:
     bench = simulated("dgx-station-v100:training").run(20)
     analysis = bench.agent._analysis
-    began = bench.agent.jobs.current.running[0].receipt.began
+    began = bench.jobs.running[0].receipt.began
     with monkeypatch.context() as patch:
         patch.setattr(type(getattr(analysis, part)), "take", broken)
         bench.run(3)
         assert up(bench) == {name: float(name != PARTS[part]) for name in up(bench)}
-        assert len(bench.agent.poller.latest.verdicts) == 4
+        assert len(bench.latest.verdicts) == 4
     bench.run(3)
     assert set(up(bench).values()) == {1.0}
-    assert [job.receipt.began for job in bench.agent.jobs.current.running] == [began]
-    assert bench.agent.jobs.current.ended == ()
+    assert [job.receipt.began for job in bench.jobs.running] == [began]
+    assert bench.jobs.ended == ()

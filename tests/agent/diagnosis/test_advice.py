@@ -81,8 +81,8 @@ def test_other_processes_have_an_advice_of_their_own() -> None:
 def test_a_job_that_writes_checkpoints_is_never_told_to_read_less(system: str) -> None:
     bench, shown = simulated(f"{system}:checkpoint", gpus=1), set()
     for _ in range(120):
-        verdicts = bench.run(1).agent.poller.latest.verdicts.values()
+        verdicts = bench.run(1).latest.verdicts.values()
         shown |= {advice(one, DISK) for one in verdicts if one.shares.get(DISK)}
     assert shown == {TEXTS["checkpoint"]}
-    (job,) = jobs_document(bench.agent.jobs.current)["running"]
+    (job,) = jobs_document(bench.jobs)["running"]
     assert [s["advice"] for s in job["savings"] if s["cause"] == "starved/disk"] == [*shown]

@@ -84,7 +84,7 @@ def test_the_sums_are_the_counter(system: str) -> None:
     bench = machines.simulated(system, gpus=1)
 
     def both() -> tuple[dict[str, float], dict[str, float]]:
-        snapshot = bench.agent.poller.latest
+        snapshot = bench.latest
         counted: dict[str, float] = {}
         spent: dict[str, float] = {}
         for metric, labels, value in snapshot.samples(snapshot.at):
@@ -116,7 +116,7 @@ def test_its_series_are_there_from_the_first_tick_and_stay() -> None:
     bench = machines.simulated("dgx-h100:training", gpus=2)
 
     def shown() -> set[tuple[str, ...]]:
-        latest = bench.agent.poller.latest
+        latest = bench.latest
         return {labels for metric, labels, _ in latest.samples(latest.at) if metric is STATE_JOULES}
 
     bench.run(1)

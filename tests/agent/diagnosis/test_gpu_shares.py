@@ -29,7 +29,7 @@ def sharing(*turns: float) -> AgentBench:
 
 
 def shares(bench: AgentBench) -> list[float | None]:
-    return [part for job in bench.agent.jobs.current.running for part in job.shares.values()]
+    return [part for job in bench.jobs.running for part in job.shares.values()]
 
 
 def why_not(bench: AgentBench) -> tuple[Reason, str]:
@@ -49,8 +49,8 @@ def test_jobs_have_their_part_of_all_that_a_shared_gpu_counts(turns: tuple[float
     exported = sum(bench.samples.all(JOB_SECONDS).values())
     at_peak = sum(bench.samples.all(JOB_TENSOR).values())
     (account,) = bench.agent.diagnosis.accounts.values()
-    before, joules = bench.agent.jobs.current.running, sum(account.booked.energy.spent().values())
-    after = bench.run(30).agent.jobs.current.running
+    before, joules = bench.jobs.running, sum(account.booked.energy.spent().values())
+    after = bench.run(30).jobs.running
 
     def grown(name: str) -> list[float]:
         pairs = zip(before, after, strict=True)
@@ -74,12 +74,12 @@ def test_less_than_a_minute_together_is_not_divided() -> None:
     bench = sharing(1.0).run(40)
     assert shares(bench) == [None, None]
     assert why_not(bench) == (Reason.NOT_ENOUGH, str(TOO_SHORT))
-    first, second = bench.agent.jobs.current.running
+    first, second = bench.jobs.running
     assert second.receipt.gpu_seconds == 0.0
     assert first.receipt.undivided == pytest.approx(second.receipt.undivided, abs=1.5)
     assert second.receipt.undivided > 30
     assert "GPUs that it shared with others in unknown parts" in receipt_text(first.receipt)
-    (gpu,) = jobs_document(bench.agent.jobs.current)["running"][0]["gpus"]
+    (gpu,) = jobs_document(bench.jobs)["running"][0]["gpus"]
     assert gpu["share"] is None
 
 
@@ -95,5 +95,5 @@ def test_clients_of_mps_are_not_divided() -> None:
 def test_a_job_alone_has_no_share_and_all_of_its_gpu() -> None:
     bench = simulated("dgx-h100:training", SETTINGS, 1).run(10)
     assert (shares(bench), bench.samples.all(JOB_SHARE)) == ([], {})
-    (job,) = bench.agent.jobs.current.running
+    (job,) = bench.jobs.running
     assert (job.receipt.held, job.receipt.undivided) == (1.0, 0.0)

@@ -130,7 +130,7 @@ def test_a_rank_that_waits_for_input_is_named_within_20_s(system: str) -> None:
     bench = simulated(f"{system}:hang", gpus=2)
     seconds = seconds_until_hung(bench)
     assert 10 + LEADER_WINDOW <= seconds + 2 <= 10 + 20
-    (job,) = bench.agent.jobs.current.running
+    (job,) = bench.jobs.running
     assert job.hang is not None
     (culprit,) = job.hang.culprits
     assert (culprit.rank, culprit.gpu.index, culprit.state) == (1, 1, CulpritState.ASLEEP)
@@ -145,11 +145,11 @@ def test_a_stopped_rank_is_named_and_goes_on() -> None:
     trainer = bench.machine.jobs.processes[bench.machine.jobs.trainers[1]]
     trainer.stopped = True
     seconds_until_hung(bench)
-    (job,) = bench.agent.jobs.current.running
+    (job,) = bench.jobs.running
     assert job.hang is not None
     (culprit,) = job.hang.culprits
     assert (culprit.pid, culprit.state) == (trainer.pid, CulpritState.STOPPED)
     trainer.stopped = False
     bench.machine.set_scenario("training")
-    (job,) = bench.run(10).agent.jobs.current.running
+    (job,) = bench.run(10).jobs.running
     assert job.hang is None

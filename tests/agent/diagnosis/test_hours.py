@@ -48,7 +48,7 @@ def play(
     """So many seconds of one hour, with these jobs on the GPU, which have these shares of it."""
     gpu = ("0", bench.machine.gpus[0].uuid)
     for _ in range(seconds):
-        latest = bench.run(1).agent.poller.latest
+        latest = bench.run(1).latest
         said = tuple(Sample(workload.JOB_INFO, gpu + job, 1.0) for job in jobs)
         readings = {**latest.readings, workload.KEY: Reading(workload.KEY, latest.at, 1.0, said)}
         parts = tuple(

@@ -192,6 +192,6 @@ def test_a_job_that_ended_is_not_starved_by_what_it_received_before() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(20)
     bench.machine.set_scenario("held")
     for _ in range(15):
-        (verdict, *_) = bench.run(1).agent.poller.latest.verdicts.values()
+        (verdict, *_) = bench.run(1).latest.verdicts.values()
         assert verdict.cause in (Cause.NONE, Cause.UNKNOWN)
         assert verdict.shares.get((State.STARVED, Cause.NETWORK), 0.0) < 0.15

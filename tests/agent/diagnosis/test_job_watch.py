@@ -21,7 +21,7 @@ SMALL = "dgx-station-v100"
 
 
 def only(bench: AgentBench) -> Job:
-    (job,) = bench.agent.jobs.current.running
+    (job,) = bench.jobs.running
     return job
 
 
@@ -44,7 +44,7 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
         bench.machine.advance()
         for team in bench.machine.jobs.teams:  # as in a container each
             team.trainer.parent = 1
-    shown = bench.run(20).agent.jobs.current.running
+    shown = bench.run(20).jobs.running
     assert [job.grouped_by for job in shown] == [GroupedBy.ALONE] * 2
     job = only(bench.run(150))
     assert job.grouped_by is GroupedBy.LOCK_STEP
@@ -89,7 +89,7 @@ def test_what_works_or_waits_for_work_does_not_hang(name: str) -> None:
 def test_a_job_that_ends_leaves_a_receipt() -> None:
     bench = simulated("dgx-h100:starved-disk", Settings(CostConfig(gpu_hour=3.6)), gpus=2).run(100)
     bench.machine.set_scenario("idle")
-    shown = bench.run(10).agent.jobs.current
+    shown = bench.run(10).jobs
     assert shown.running == ()
     (receipt,) = shown.ended
     assert receipt.ended is not None
@@ -139,11 +139,11 @@ def test_receipts_are_bounded_and_tests_of_a_moment_have_none(
         pid = start_process(bench.machine, 0)
         stop_process(bench.run(16).machine, 0, pid)
         bench.run(6)
-    assert len(bench.agent.jobs.current.ended) == 2
-    newest = bench.agent.jobs.current.ended[0]
+    assert len(bench.jobs.ended) == 2
+    newest = bench.jobs.ended[0]
     pid = start_process(bench.machine, 0)
     stop_process(bench.run(3).machine, 0, pid)
-    assert bench.run(6).agent.jobs.current.ended[0] == newest
+    assert bench.run(6).jobs.ended[0] == newest
 
 
 def test_a_job_that_becomes_slower_is_reported_within_a_minute_with_the_time() -> None:

@@ -199,9 +199,9 @@ def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
 def shown(bench: AgentBench) -> list[str]:
     """Return the findings of `check`, with the sheet of the system that is simulated."""
     spec = SYSTEMS[bench.machine.system.name]
-    bench.agent.faults.observe(bench.agent.poller.latest)
+    bench.agent.faults.observe(bench.latest)
     windowed = (one.finding for one in bench.agent.faults.active)
-    found = dict.fromkeys((*Search().findings(bench.agent.poller.latest, spec), *windowed))
+    found = dict.fromkeys((*Search().findings(bench.latest, spec), *windowed))
     return list(dict.fromkeys(map(finding_text, found)))
 
 
@@ -216,7 +216,7 @@ def seen(machine: Played, seconds: int) -> list[str]:
 
 def test_more_gpus_than_the_system_has_are_reported() -> None:
     bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
-    said = [finding_text(found) for found in Search().findings(bench.agent.poller.latest)]
+    said = [finding_text(found) for found in Search().findings(bench.latest)]
     assert "8 GPUs respond, but 1 are expected" in " ".join(said)
 
 
@@ -238,7 +238,7 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
 
     for call in calls:
         setattr(nvml, f"nvml{call}", refusing(getattr(nvml, f"nvml{call}")))
-    found = Search().findings(bench.run(8).agent.poller.latest)
+    found = Search().findings(bench.run(8).latest)
     texts = [finding_text(one) for one in found if one.kind == "gpu_refuses"]
     assert len(texts) == 1
     assert named in texts[0]

@@ -73,9 +73,9 @@ def test_what_may_change_of_a_fault_is_not_in_its_id() -> None:
 def test_two_looks_at_one_snapshot_are_equal() -> None:
     bench = simulated("dgx-h100:xid-79", gpus=2).run(40)
     faults = bench.agent.faults
-    faults.observe(bench.agent.poller.latest)
+    faults.observe(bench.latest)
     before = faults.active, faults.events
-    faults.observe(bench.agent.poller.latest)
+    faults.observe(bench.latest)
     assert (faults.active, faults.events) == before
 
 

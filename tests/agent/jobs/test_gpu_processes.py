@@ -14,7 +14,7 @@ SECONDS = 12
 
 def shown(bench: AgentBench, metric: Metric) -> dict[tuple[str, ...], float]:
     """The figures of a metric by its labels, GPUs by number."""
-    found = bench.agent.poller.latest.samples(bench.clock.monotonic())
+    found = bench.latest.samples(bench.clock.monotonic())
     return {
         tuple(label for label in labels if not label.startswith("GPU-")): value
         for other, labels, value in found
@@ -41,7 +41,7 @@ def test_a_server_of_mps_is_no_user() -> None:
     assert set(shown(bench, process.PROCESSES).values()) == {0}
     assert not shown(bench, process.PROCESS)
     assert not shown(bench, work.JOB_PIDS)
-    assert {verdict.state for verdict in bench.agent.poller.latest.verdicts.values()} == {"idle"}
+    assert {verdict.state for verdict in bench.latest.verdicts.values()} == {"idle"}
     client = start_process(machine, 1)
     bench.run(SECONDS)
     assert [labels[1] for labels in shown(bench, process.PROCESS)] == [str(client)]

@@ -86,7 +86,7 @@ def test_the_worst_graphs_of_eight_are_compared_with_little_work() -> None:
 def shown(bench: AgentBench, name: str) -> list[str]:
     """Findings about the graph, from a snapshot of the bench."""
     system: SystemSpec = SYSTEMS[name]
-    found = map(finding_text, Search().findings(bench.agent.poller.latest, system))
+    found = map(finding_text, Search().findings(bench.latest, system))
     return [text for text in found if "topology" in text]
 
 
@@ -113,7 +113,7 @@ def test_another_graph_is_found_and_its_pairs_are_named(name: str) -> None:
     cross(bench, (0, 1), (2, 3))
     (sentence,) = shown(bench.run(3), name)
     assert "gpu0-gpu1 has no links, expected 1" in sentence
-    found = map(finding_text, Search().findings(bench.agent.poller.latest, None))
+    found = map(finding_text, Search().findings(bench.latest, None))
     assert not any("topology" in text for text in found), (
         "without a system there is none to compare"
     )
@@ -123,7 +123,7 @@ def test_another_graph_is_found_and_its_pairs_are_named(name: str) -> None:
 def test_what_is_down_is_reported_once(scenario: str) -> None:
     bench = simulated(f"dgx-station-v100:{scenario}").run(5).skip(60).run(25)
     spec = SYSTEMS["dgx-station-v100"]
-    every = list(map(finding_text, Search().findings(bench.agent.poller.latest, spec)))
+    every = list(map(finding_text, Search().findings(bench.latest, spec)))
     assert every
     assert not any("topology" in finding for finding in every)
 

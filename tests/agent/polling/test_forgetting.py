@@ -128,7 +128,7 @@ def test_what_an_odd_moment_decided_does_not_outlast_it(function: str, code: int
 
 def shown(bench: AgentBench) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
     """Series, and absences with their reasons."""
-    latest = bench.agent.poller.latest
+    latest = bench.latest
     series = {(m.name, *labels) for m, labels, _ in latest.samples(latest.at)}
     return series, {(a.metric.name, *a.labels, a.reason) for a in latest.absences(latest.at)}
 
@@ -160,7 +160,7 @@ def machine() -> tuple[AgentBench, Hotplug]:
 
 
 def said(bench: AgentBench) -> list[str]:
-    found = map(finding_text, Search().findings(bench.agent.poller.latest))
+    found = map(finding_text, Search().findings(bench.latest))
     return [text for text in found if "[[limit]]" in text]
 
 

@@ -125,11 +125,11 @@ def test_a_turn_that_waits_for_a_processor_is_no_silence_of_the_driver() -> None
 
 def test_the_agent_says_once_that_it_is_short_of_processors() -> None:
     bench = simulated("titan-x-pascal:training").run(5)
-    found = [Search().findings(bench.agent.poller.latest)]
+    found = [Search().findings(bench.latest)]
     for _ in range(60):
         bench.clock.starve(1.0)
         bench.run(1)
-    latest = bench.agent.poller.latest
+    latest = bench.latest
     bench.clock.starve(30.0)  # what was read has expired
     now = bench.clock.monotonic()
     health = replace(latest.readings[HEALTH_KEY], at=now)  # which each tick makes

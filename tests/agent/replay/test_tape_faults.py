@@ -100,7 +100,7 @@ def watch(path: Path) -> None:
         assert why(path)
         return
     bench.run(FRAMES)
-    assert bench.agent.poller.latest.tick == FRAMES
+    assert bench.latest.tick == FRAMES
     assert bench.scrape()
 
 

@@ -237,7 +237,7 @@ def test_what_is_no_answer_is_one_sentence(
 
 
 def test_one_agent_reports_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = jobs_document(simulated("gtx-1080:starved-disk").run(30).agent.jobs.current)
+    shown = jobs_document(simulated("gtx-1080:starved-disk").run(30).jobs)
     assert shown["running"]
     one = shown["running"][0]
     names = one["id"], one["title"], one["title"].split()[-1], *map(str, one["pids"])
@@ -259,7 +259,7 @@ def test_one_agent_reports_its_jobs(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_two_jobs_stand_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     before, after = (
-        jobs_document(simulated(f"dgx-h100:{name}", gpus=2).run(seconds).agent.jobs.current)
+        jobs_document(simulated(f"dgx-h100:{name}", gpus=2).run(seconds).jobs)
         for name, seconds in (("starved-disk", 60), ("training", 90))
     )
     jobs = before["running"] + after["running"]

@@ -147,7 +147,7 @@ def test_what_gpm_cannot_mean_is_not_counted() -> None:
 
 def test_xid_counts_do_not_hang_on_the_host() -> None:
     bench = simulated("dgx-h100:training").run(2)
-    assert {reading.source for reading in bench.agent.poller.latest.readings} >= {"xid", "system"}
+    assert {reading.source for reading in bench.latest.readings} >= {"xid", "system"}
     workers = [worker.name for worker in bench.agent.poller.workers]
     assert {"nvml", "host", "processes", "memory"} <= {*workers}
     assert len(bench.samples.all(xid.XID_ERRORS)) == 8 * len(xids.critical())

@@ -107,7 +107,7 @@ def test_what_a_file_holds_costs_at_most_its_own_values(
     for _ in range(7):
         asyncio.run(bench.agent.poller.tick())
         bench.clock.advance(2.0)
-        snapshot = bench.agent.poller.latest
+        snapshot = bench.latest
         assert [r.failure for r in snapshot.readings.values() if r.failure] == []
         assert all(isfinite(value) for _, _, value in snapshot.samples(snapshot.at))
     assume(files.spoilt)  # a small share may hit no file

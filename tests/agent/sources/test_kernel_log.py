@@ -218,7 +218,7 @@ def test_a_code_that_cannot_be_is_no_error(code: int) -> None:
     bench.run(2)
     assert not any(bench.samples.all(xid.XID_ERRORS).values())
     assert not any(bench.samples.all(xid.LAST).values())
-    assert not [f for f in Search().findings(bench.agent.poller.latest) if f.kind == "xid"]
+    assert not [f for f in Search().findings(bench.latest) if f.kind == "xid"]
 
 
 def test_a_storm_is_counted_right_and_reported_in_a_line_a_burst(

@@ -111,11 +111,7 @@ def test_an_action_without_a_name_is_a_fault() -> None:
         return found
 
     bench.machine.nvml.nvmlDeviceGetFieldValues = odd
-    found = [
-        f
-        for f in Search().findings(bench.run(2).agent.poller.latest)
-        if f.kind == "recovery_needed"
-    ]
+    found = [f for f in Search().findings(bench.run(2).latest) if f.kind == "recovery_needed"]
     assert "77" in finding_text(found[0])
 
 
@@ -123,9 +119,7 @@ def test_a_registration_that_completed_with_an_error_is_a_fault() -> None:
     bench = simulated(H100.format("").replace("training", "training+fabric-error"), gpus=2).run(2)
     broken = bench.samples.where(fabric.HEALTH, kind=fabric.REGISTRATION)
     assert sorted(broken.values()) == [0, 1]
-    found = [
-        f for f in Search().findings(bench.agent.poller.latest) if f.device == fabric.REGISTRATION
-    ]
+    found = [f for f in Search().findings(bench.latest) if f.device == fabric.REGISTRATION]
     assert [f.kind for f in found] == ["fabric_health"]
     assert finding_text(found[0]) == (
         "GPU 0: the NVSwitch fabric reports a fault of this GPU: registration error"

@@ -90,7 +90,7 @@ def test_an_answer_of_another_shape_costs_itself_alone(case: str) -> None:
     assert bench.samples.value(system.GPUS) == 2
     assert len(bench.samples.all(power.POWER)) == 2
     assert len(bench.samples.all(ecc.ERRORS)) == 8
-    assert [r.failure for r in bench.agent.poller.latest.readings.values() if r.failure] == []
+    assert [r.failure for r in bench.latest.readings.values() if r.failure] == []
 
 
 @pytest.mark.parametrize("uuid", ["", "GPU-\0", 'GPU-"\n', None, b"GPU-1", "G" * 10_000])
@@ -149,7 +149,7 @@ def test_an_odd_answer_about_instances_costs_itself_alone(
     setattr(bench.machine.nvml, call, answer)
     bench.skip(60).run(2)
     assert len(bench.samples.all(instances.INSTANCE_INFO)) == instances_left
-    assert [r.failure for r in bench.agent.poller.latest.readings.values() if r.failure] == []
+    assert [r.failure for r in bench.latest.readings.values() if r.failure] == []
 
 
 def test_a_gpu_has_no_hundred_thousand_processes() -> None:

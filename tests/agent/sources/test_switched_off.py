@@ -27,7 +27,7 @@ def bench() -> AgentBench:
 
 
 def test_its_metrics_are_absent_because_of_the_settings(bench: AgentBench) -> None:
-    latest = bench.agent.poller.latest
+    latest = bench.latest
     for metric in (disk.READ_BYTES, nvlink.LINKS, xid.XID_ERRORS):
         reasons = {a.reason for a in latest.absences(latest.at) if a.metric is metric}
         assert reasons == {Reason.NOT_CONFIGURED}
@@ -39,9 +39,7 @@ def test_it_is_neither_up_nor_down_and_nothing_is_wrong(bench: AgentBench) -> No
     up = {source: value for (source,), value in bench.samples.all(SOURCE_UP).items()}
     assert set(up.values()) == {1.0}
     assert not up.keys() & {"disk", "infiniband", "workload", "xid"}
-    wrong = [
-        f for f in Search().findings(bench.agent.poller.latest) if f.severity is not Severity.INFO
-    ]
+    wrong = [f for f in Search().findings(bench.latest) if f.severity is not Severity.INFO]
     assert [f.kind for f in wrong] in ([], ["gpus_missing"])
 
 
@@ -53,7 +51,7 @@ def test_check_names_it(bench: AgentBench) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_any_source_can_be_switched_off_alone(name: str) -> None:
     bench = simulated("dgx-h100:training", Settings(SourcesConfig((name,))), gpus=2).run(3)
-    latest = bench.agent.poller.latest
+    latest = bench.latest
     assert {r.failure for r in latest.readings.values()} == {None}
     assert bench.agent.poller.waiting_for() == ""
 

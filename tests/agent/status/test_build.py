@@ -108,7 +108,7 @@ def test_the_gpu_that_others_wait_for_shows_its_own_loss() -> None:
 
 
 def test_a_job_that_was_faster_says_its_speed_before() -> None:
-    job = shown("dgx-h100:training", gpus=2).run(30).board.source.jobs().running[0]
+    job = shown("dgx-h100:training", gpus=2).run(30).bench.jobs.running[0]
     now = "2 steps/s (0.5 s each)"
     for rates, said in (((None, 4.0, 2.0), f"{now}; 4 before"), ((2.05, 2.0), now), ((), now)):
         assert sentence(replace(job, step=0.5, rates=rates)) == said

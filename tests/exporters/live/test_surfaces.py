@@ -97,7 +97,8 @@ HISTORY_OF_A_SECOND = 8_000
 
 @pytest.mark.parametrize("name", TICK)
 def test_a_tick_is_small(name: str) -> None:
-    feed, client = Feed(shown(f"{name}:starved-disk").run(7).board), Client()
+    machine, client = shown(f"{name}:starved-disk").run(7), Client()
+    feed = Feed(machine.board)
     feed.join(client)
     found = {event.split(b"\n", 1)[0]: len(event) for event in feed.news(client)}
     print(name, found)
