@@ -116,8 +116,7 @@ def test_its_series_are_there_from_the_first_tick_and_stay() -> None:
     bench = machines.simulated("dgx-h100:training", gpus=2)
 
     def shown() -> set[tuple[str, ...]]:
-        latest = bench.latest
-        return {labels for metric, labels, _ in latest.samples(latest.at) if metric is STATE_JOULES}
+        return set(bench.samples.all(STATE_JOULES))
 
     bench.run(1)
     first = shown()

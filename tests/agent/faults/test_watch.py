@@ -27,9 +27,9 @@ def test_an_alert_holds_and_then_would_fire() -> None:
 
 
 def test_the_configured_thresholds_apply_to_texts_and_holds() -> None:
-    own = Settings(AlertThresholds(held_share=0.5, held_window="5m", silent_for="5m"))
-    held = active(simulated("k40:held", own).run(400))["held"]
-    assert finding_text(held.finding).endswith("of the last 5 min (limit 50%)")
+    own = Settings(AlertThresholds(held_share=0.5, held_window="2m", silent_for="5m"))
+    held = active(simulated("k40:held", own).run(200))["held"]
+    assert finding_text(held.finding).endswith("of the last 2 min (limit 50%)")
     assert active(simulated("k40:driver-hang", own).run(60))["values_absent"].hold == 330.0
 
 

@@ -23,9 +23,7 @@ def history_of(machine: Shown) -> History:
 
 
 def played(machine: Shown, seconds: int, history: History | None = None) -> History:
-    history = history or History(
-        machine.board.source.diagnosis.inventory, machine.board.source.samples
-    )
+    history = history or history_of(machine)
     for _ in range(seconds):
         history.take(machine.tick())
     return history
