@@ -31,7 +31,7 @@ def test_a_gpu_that_is_lost_takes_its_workload_along() -> None:
 
 def test_a_server_of_mps_is_no_user() -> None:
     """It stands on every GPU for who comes: it joins nothing and works for no one."""
-    bench = machines.simulated("dgx-h100:idle").run(2)
+    bench = machines.simulated("dgx-h100:idle", gpus=2).run(2)
     machine = bench.machine
     for gpu in (0, 1):
         pid = start_process(machine, gpu)
@@ -48,7 +48,7 @@ def test_a_server_of_mps_is_no_user() -> None:
 
 
 def test_a_users_program_called_like_the_server_of_mps_is_a_process() -> None:
-    bench = machines.simulated("dgx-h100:idle").run(2)
+    bench = machines.simulated("dgx-h100:idle", gpus=2).run(2)
     pid = start_process(bench.machine, 0)
     bench.machine.jobs.processes[pid].name = process.MPS_SERVER
     bench.run(SECONDS)

@@ -121,7 +121,7 @@ def test_processes_that_share_a_gpu_are_reported_side_by_side() -> None:
 
 def drawing(memory: int = GIB) -> AgentBench:
     """A GPU that rests but for one process that draws."""
-    bench = simulated("dgx-station-v100:idle").run(2)
+    bench = simulated("dgx-h100:idle", gpus=2).run(2)
     pid = controls.start_process(bench.machine, 0)
     bench.machine.gpus[0].processes = [SimulatedGpuProcess(pid, memory, draws=True)]
     return bench
@@ -149,7 +149,7 @@ def test_a_program_that_computes_is_a_job_whatever_it_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(process, "text_or_nothing", lambda *_: "Xorg")
-    bench = simulated("dgx-station-v100:idle").run(2)
+    bench = simulated("dgx-h100:idle", gpus=2).run(2)
     controls.start_process(bench.machine, 0)
     bench.run(6)
     assert list(bench.samples.where(process.PROCESSES, gpu="0").values()) == [1]

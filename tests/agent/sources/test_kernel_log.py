@@ -268,7 +268,7 @@ def test_an_exception_of_many_lines_counts_once(case: str) -> None:
 
 
 def test_switch_errors_are_counted_by_severity() -> None:
-    bench = simulated("dgx-h100:switch-fatal+switch-noise").run(10)
+    bench = simulated("dgx-h100:switch-fatal+switch-noise", gpus=2).run(10)
     found = {key[1:]: v for key, v in bench.samples.all(kernel_log.SWITCH_ERRORS).items()}
     assert found == {("fatal", "20034"): 1.0, ("non_fatal", "22013"): 1.0}
 

@@ -71,7 +71,7 @@ def test_it_is_tensor_activity_at_the_clock_and_its_integral_misses_nothing() ->
 
 
 def test_a_gpu_without_gpm_has_none_and_says_why() -> None:
-    latest = simulated("dgx-a100:training").run(5).latest
+    latest = simulated("dgx-a100:training", gpus=1).run(5).latest
     absences = [a for reading in latest.readings.values() for a in reading.absences]
     for metric in (TENSOR_THROUGHPUT, TENSOR_SECONDS):
         found = {(a.reason, a.detail) for a in absences if a.metric == metric}

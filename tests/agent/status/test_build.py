@@ -125,7 +125,7 @@ def test_a_port_that_flaps_says_whether_it_is_down_now() -> None:
 
 
 def test_the_file_system_of_an_array_is_checked_on_the_array() -> None:
-    (fault,) = shown("dgx-a100:training+disk-damaged").run(20).status.findings
+    (fault,) = shown("dgx-a100:training+disk-damaged", gpus=1).run(20).status.findings
     assert fault.devices == ("md0",)
     assert fault.text.startswith("the file system of md0 is damaged")
     assert fault.do
