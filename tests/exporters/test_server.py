@@ -20,12 +20,6 @@ PASSIVE = socket.AI_PASSIVE
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-@pytest.fixture(autouse=True)
-def _frozen() -> None:
-    """As in an agent that runs: what was there before is not looked through for garbage."""
-    gc.freeze()
-
-
 FIRST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
 HUGE = {
     "long": FIRST + b"X-Long: " + b"a" * 20_000,

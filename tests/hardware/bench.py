@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -120,6 +121,7 @@ class Watcher:
         self.agent: Agent = Agent(
             config or Settings(), hardware or real_hardware(), self.clock, inline=True
         )
+        weakref.finalize(self, vars(self.agent).clear).atexit = False  # see AgentBench
         self.snapshots: list[Snapshot] = []  # one a tick
         self.series: dict[tuple[str, tuple[str, ...]], list[Point]] = {}
         self._last: dict[ReadKey, float] = {}

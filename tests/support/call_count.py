@@ -16,13 +16,11 @@ def calls_of(work: Callable[[], object]) -> int:
         count += event in ("call", "c_call")
 
     before = sys.getprofile()
-    collecting = gc.isenabled()
     gc.disable()  # what other tests left behind is not this work's
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(before)
-        if collecting:
-            gc.enable()
+        gc.enable()
     return count

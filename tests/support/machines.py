@@ -31,6 +31,12 @@ FULL = MetricsConfig(set="full")
 BUILD = re.compile(r"dgx_agent_build_info\{.*\} ")
 
 
+def take_apart_at_end(holder: object, part: object) -> None:
+    """Clear a part once nothing refers to its holder: its cycles would be garbage, and the search
+    for garbage took a sixth of the CPU of all tests."""
+    weakref.finalize(holder, vars(part).clear).atexit = False
+
+
 @dataclass
 class AgentBench:
     """An agent, the machine below it (None for a tape) and the clock of both."""
@@ -41,12 +47,7 @@ class AgentBench:
     hardware: Any = None  # as the agent has it
 
     def __post_init__(self) -> None:
-        self.take_apart_at_end(self.agent)
-
-    def take_apart_at_end(self, part: object) -> None:
-        """Clear a part once nothing refers to this bench. Its cycles would be garbage, and the
-        search for garbage took a sixth of the CPU of all tests."""
-        weakref.finalize(self, vars(part).clear).atexit = False
+        take_apart_at_end(self, self.agent)
 
     def run(self, seconds: int) -> "AgentBench":
         """Tick once a second."""
@@ -114,7 +115,7 @@ def simulated(name: str, config: Settings | None = None, gpus: int | None = None
     if gpus:
         config = config.including(SpecConfig(gpus=len(machine.gpus)))
     bench = watched(machine, clock, config)
-    bench.take_apart_at_end(machine)
+    take_apart_at_end(bench, machine)
     return bench
 
 

@@ -113,15 +113,9 @@ def test_the_sums_are_the_counter(system: str) -> None:
 
 def test_its_series_are_there_from_the_first_tick_and_stay() -> None:
     """A series that comes with its first joules loses these to `increase`."""
-    bench = machines.simulated("dgx-h100:training", gpus=2)
-
-    def shown() -> set[tuple[str, ...]]:
-        return set(bench.samples.all(STATE_JOULES))
-
-    bench.run(1)
-    first = shown()
+    bench = machines.simulated("dgx-h100:training", gpus=2).run(1)
+    first = bench.samples.all(STATE_JOULES).keys()
     assert {labels[2:] for labels in first} == set(NAMES.values())
     assert len(first) == 2 * len(NAMES)
     bench.machine.lose(1)
-    bench.run(30)
-    assert shown() == first
+    assert bench.run(30).samples.all(STATE_JOULES).keys() == first

@@ -91,7 +91,7 @@ def test_a_second_has_its_shares() -> None:
 
 def test_a_tick_that_is_late_stands_for_what_it_missed_and_a_gap_stays_one() -> None:
     machine = machine_of("k40:training")
-    uuid = only_gpu_after(machine)
+    uuid = only_gpu(machine.run(4))
     history = played(machine, 1)
     machine.bench.clock.advance(1.0)  # one second without a tick
     played(machine, 1, history)
@@ -105,11 +105,6 @@ def test_a_tick_that_is_late_stands_for_what_it_missed_and_a_gap_stays_one() -> 
         "busy/none",
     ]
     assert values(history.document(), uuid, "power")[-7:-2] == [None] * 5
-
-
-def only_gpu_after(machine: Shown, seconds: int = 4) -> str:
-    machine.run(seconds)
-    return only_gpu(machine)
 
 
 def test_a_second_that_comes_twice_is_written_once() -> None:
