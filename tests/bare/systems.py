@@ -35,7 +35,7 @@ SYSTEMS = {
 
 
 def bare_root(system: BareSystem, rights: str) -> Path:
-    """The root folder of such a system, from the cache or made now; to be copied, not used."""
+    """The root folder of such a system, from the cache or made now; it must not change."""
     packages = ",".join((*PACKAGES, "sudo") if rights == "sudo" else PACKAGES)
     key = hashlib.sha256(f"{system.mirror} {packages}".encode()).hexdigest()[:12]
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
