@@ -30,15 +30,17 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     except OSError as error:
         return {BROKEN: str(Failure.of(error))}
     if not child:
+        reading.close()  # otherwise, a write would block forever after this process has ended
         _answer(look, writing)
     writing.close()
     try:
         raw = reading.recv_bytes() if reading.poll(timeout) else None
     except (EOFError, OSError):  # nothing, or only the beginning
         raw = b""
-    delay = _delay(child, time.monotonic() - began)
-    os.kill(child, signal.SIGKILL)  # do not wait for the exit: it may be stuck in a kernel call
-    os.waitpid(child, os.WNOHANG)
+    finally:  # also after Ctrl-C
+        delay = _delay(child, time.monotonic() - began)
+        os.kill(child, signal.SIGKILL)  # do not wait for the exit: it may be stuck in a kernel call
+        os.waitpid(child, os.WNOHANG)
     if raw is None:
         starved = f"it waited {delay:.0f} s for a processor; try a longer --timeout"
         return {BROKEN: starved} if delay >= max(1.0, time.monotonic() - began) / 2 else None
@@ -61,9 +63,10 @@ def _answer(look: Callable[[], Answer], writing: Connection) -> None:
         answer = look()
     except BadInput as error:
         answer = {WRONG_INPUT: str(error)}
-    except Exception as error:  # reported by the parent process
+    except (Exception, KeyboardInterrupt) as error:  # reported by the parent process
         answer = {BROKEN: str(Failure.of(error))}
-    writing.send_bytes(json.dumps(answer).encode())
+    with suppress(OSError):  # the parent process has ended
+        writing.send_bytes(json.dumps(answer).encode())
     os._exit(0)
 
 
