@@ -21,7 +21,7 @@ from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.replay.player import Tape
-from tests.stack.running import run_to_end
+from tests.stack.running import Running, alive, eventually, run_to_end
 from tests.support.frozen_clock import FrozenClock
 from tests.support.patience import PATIENCE
 from tests.support.repository import ROOT
@@ -121,6 +121,16 @@ def room_for(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
+def test_a_check_that_is_ended_leaves_no_process(number: signal.Signals, status: int) -> None:
+    """The child waited forever to write its answer into a pipe that it held open itself."""
+    with Running("agent", "check", "--simulate", "dgx-h100") as check:
+        eventually(check.children, "the child that looks")
+        (child,) = check.children().values()
+        assert check.end(number) == status
+        eventually(lambda: not alive(child), "the end of the child")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
