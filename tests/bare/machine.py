@@ -39,7 +39,7 @@ class BareMachine:
         furnish(self.root, rights)
 
     def __enter__(self) -> "BareMachine":
-        clone = ["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}"]
+        clone = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT)]
         subprocess.run([*clone, str(self.root / self.clone)], check=True)
         if self.rights != "root":
             owner = f"{NUMBER}:{NUMBER}"
