@@ -24,8 +24,8 @@ WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{e
 """Template for the address of the agent: the instance, and the default port if it has none."""
 
 
-class Dumper(yaml.SafeDumper):
-    """A YAML writer that writes a repeated URL as an alias of the first."""
+class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """A YAML writer, in C if possible, that writes a repeated URL as an alias of the first."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return not (isinstance(data, str) and data.startswith("http"))

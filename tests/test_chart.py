@@ -34,7 +34,7 @@ def helm(values: object, known: Sequence[str] = OPERATOR) -> subprocess.Complete
 def every_object(known: Sequence[str] = OPERATOR, /, **values: Any) -> list[Any]:
     done = helm({**IMAGE, **values}, known)
     assert done.returncode == 0, done.stderr
-    return [*filter(None, yaml.safe_load_all(done.stdout))]
+    return [*filter(None, yaml.load_all(done.stdout, yaml.CSafeLoader))]
 
 
 def objects(**values: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def is_taken(one: object) -> bool:
 
 
 def manifest(name: str) -> Any:
-    return yaml.safe_load((FOLDER / name).read_text())
+    return yaml.load((FOLDER / name).read_text(), yaml.CSafeLoader)
 
 
 @pytest.mark.parametrize("name", ["daemonset.yaml", "namespace.yaml"])

@@ -20,7 +20,7 @@ from tests.support.alert_input import SCRAPE
 from tests.support.each import of_each
 
 FILES = rules(Settings())
-GROUPS = {name: yaml.safe_load(text)["groups"] for name, text in FILES.items()}
+GROUPS = {name: yaml.load(text, yaml.CSafeLoader)["groups"] for name, text in FILES.items()}
 RULES: list[dict[str, Any]] = [
     rule for groups in GROUPS.values() for group in groups for rule in group["rules"]
 ]

@@ -35,7 +35,7 @@ from tests.support.nightly import NIGHTLY, covering
 ANSWER = 0.12
 """Seconds of work for a request."""
 
-WATCHED, AFTER = 90, 40
+WATCHED, AFTER = 60, 40
 """Seconds that each server is watched, once it has run for so long."""
 
 
