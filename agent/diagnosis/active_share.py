@@ -212,8 +212,7 @@ def in_lock_step(one: ActiveSecond, other: ActiveSecond) -> bool:
     prefill and decode or the jobs of a sweep, do not.
     """
     mine, theirs = one.sent or 0.0, other.sent or 0.0
-    less, more = (mine, theirs) if mine < theirs else (theirs, mine)
-    return less >= LINKS_AT_REST and more - less <= EQUAL * more
+    return min(mine, theirs) >= LINKS_AT_REST and alike(mine, theirs)
 
 
 def waiting_for_peer(second: ActiveSecond, peer: ActiveSecond) -> float:
@@ -267,8 +266,10 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     if culprit is not None:  # once all ranks are ready, a collective takes the same time on each
         last = alongside[culprit]
         transfers = min(transfers, communicating(last, not_computing(last)))
-    elif transfers:  # no rank is late, so the links may be slower than usual
+    elif transfers and alongside:  # no rank is late, so the links may be slower than usual
         transfers = without_work
+    elif transfers and len(peers) == 1:  # one sends, and the other waits until it does
+        (culprit,) = peers
     if alongside and second.sm is None and not without_work:
         transfers = min(second.activity - waited, _small_messages(second))
     waiting = max(waited, without_work - transfers)

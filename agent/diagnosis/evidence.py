@@ -20,8 +20,6 @@ SPINNING_POWER = 0.35
 """Fraction of the power limit below which a fully utilized GPU only spins (it draws 0.18 on an
 H200). A GPU that draws more power does real work, so a GPM activity of 0 is invalid."""
 
-NO_HISTORY = GpuHistory()
-
 SPAN = 6.0
 """Window in seconds over which most evidence is averaged. It contains 300 power samples."""
 
@@ -33,6 +31,11 @@ DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
 more of 112 recorded GPUs would be correct, but unrelated traffic would count. Over PCIe, a GPU that
 only spins receives 0.2 to 1 MB/s, and one that launches 250,000 small kernels a second 40 MB/s."""
+
+KERNEL_RATE = 1.2e9
+"""Bytes per second that a thread copies to newly allocated memory, which the Linux kernel has to
+map (1.0 to 1.2 GB/s). The value is also a lower limit of the rate at which the kernel receives data
+from the network (3.3 to 6 GB/s on an H100 host)."""
 
 
 @dataclass(eq=False)
@@ -56,10 +59,6 @@ class ProcessEvidence:
     def own(self, doing: str) -> float:
         """Return the sum of `share` over launching and dispatching threads."""
         return self.share("launching", doing) + self.share("dispatching", doing)
-
-    @cached_property
-    def blocked(self) -> float:
-        return self.own("blocked")
 
     def asleep(self, *roles: str) -> float:
         """Return the seconds per second for which threads with the given roles wait for files. The
@@ -87,6 +86,21 @@ class ProcessEvidence:
         """Mean number of active workers: threads and processes that launch no kernels."""
         return self.mean(workload.WORKERS)
 
+    @cached_property
+    def arriving(self) -> float:
+        """Bytes per second received over the network, or 0 if this is too little to be data for the
+        GPU. The last 2 s are also checked, because the 6 s mean may include an ended job."""
+        rates = [self.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
+        return rates[0] if min(rates) >= DATA_RATE else 0.0
+
+    @cached_property
+    def busiest(self) -> float:
+        """Share of time for which the busiest worker runs, except in the kernel to move data that
+        arrives over the network, which it may serve to all ranks."""
+        running, kernel = self.share("working", "running"), self.share("working", "system")
+        moving = min(running, kernel, self.arriving / KERNEL_RATE)
+        return self.mean(workload.BUSIEST) * (1.0 - moving / running if running else 1.0)
+
     def rests(self, seconds: float = WINDOW_SECONDS) -> bool:
         """Return whether the processes used almost no CPU time in the last `seconds` seconds, and
         had no thread in uninterruptible sleep. Return false if the processes are not visible."""
@@ -104,7 +118,7 @@ class Evidence:
 
     gpu: GpuKey
     context: TickContext
-    history: GpuHistory = NO_HISTORY
+    history: GpuHistory = field(default_factory=GpuHistory)
     others: "Mapping[GpuKey, Evidence]" = field(default_factory=dict)  # all GPUs in this tick
 
     def __post_init__(self) -> None:
@@ -244,7 +258,7 @@ class Evidence:
         """Share of time in which the GPU is active without waiting for a peer, or in which it is
         inactive while its launching threads run or wait for files, or its busiest worker does."""
         ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
-        works = self.second.activity + ran + self.blocked + self.host.mean(workload.BUSIEST)
+        works = self.second.activity + ran + self.blocked + self.host.busiest
         return min(1.0, works) - self.by_links.waiting
 
     @cached_property
@@ -252,7 +266,7 @@ class Evidence:
         """Share of time for which a launching thread waits for files. If no worker or other rank
         waits for files, the share is at least that for which the cgroup's tasks waited for I/O."""
         own, stalled = self.host.asleep("launching", "dispatching"), 0.0
-        others = [one.host.blocked for one in self.peers] if self.has_ranks else []
+        others = [one.host.own("blocked") for one in self.peers] if self.has_ranks else []
         if not any((*others, self.host.share("working", "blocked", seconds=KEPT))):
             stalled = self.host.rate(workload.CGROUP_STALLED, "io") or 0.0
         if stalled and not self.context.blocked:  # too short for sampling

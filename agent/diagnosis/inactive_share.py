@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.diagnosis.active_share import LEAST_TRANSFER, LEAST_WAIT, alike, at_lower_power
-from agent.diagnosis.evidence import DATA_RATE, MESSAGES, SPAN, SPINNING_POWER, Evidence
+from agent.diagnosis.evidence import DATA_RATE, KERNEL_RATE, MESSAGES, SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.hardware import processes
 from agent.model import Cause, Fact, Figure, SignalQuality
@@ -27,11 +27,6 @@ PAGEABLE_RATE = 8e9
 
 MAPPED_RATE = 12e9
 """Bytes per second that a thread copies to pageable memory that is in use (9 to 13 GB/s)."""
-
-KERNEL_RATE = 1.2e9
-"""Bytes per second that a thread copies to newly allocated memory, which the Linux kernel has to
-map (1.0 to 1.2 GB/s). The value is also a lower limit of the rate at which the kernel receives data
-from the network (3.3 to 6 GB/s on an H100 host)."""
 
 MOSTLY = 0.5
 """Minimum share of the inactive time for which copies count as its cause, and maximum share of a
@@ -68,7 +63,7 @@ def divide_inactive(e: Evidence) -> Shares:
     found = {Cause.UNKNOWN: waiting} if polls else _others(e, waiting)
     kernel = max(0.0, e.host.own("system") - e.host.own("fresh"))
     for_files = min(thread, blocked, kernel)
-    arriving = min(found.get(Cause.NETWORK, 0.0), _arriving(e) / KERNEL_RATE)
+    arriving = min(found.get(Cause.NETWORK, 0.0), e.host.arriving / KERNEL_RATE)
     for_network = min(thread - for_files, kernel - for_files, arriving)
     left = thread - for_files - for_network
     copied = 0.0 if copying else min(left, _by_thread(e, thread, kernel - for_files - for_network))
@@ -112,9 +107,9 @@ def copies_alone(e: Evidence) -> float:
 def _copied(e: Evidence) -> float:
     """Return the share of time that copies between host and GPU would take at the full PCIe rate.
     Return 0 if the traffic may be between GPUs, or is that of NCCL: while its kernels wait, they
-    read host memory at up to 12 GB/s, and send a tenth of that."""
+    read host memory at up to 12 GB/s, and send a fifteenth of that or more, unlike copies."""
     wire, collectives = e.fullest("pcie"), e.peers and e.history.nvlink_seen
-    if wire is None or e.pcie_peer_traffic or (collectives and launch_rate(e) is not None):
+    if wire is None or e.pcie_peer_traffic or (collectives and launch_rate(e)):
         return 0.0
     return sum(rate or 0.0 for rate in e.pcie_rates) / wire.limit
 
@@ -125,7 +120,7 @@ def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
     process has pinned memory, whose copies need no thread, only copies to newly allocated memory
     count, or the time that all copies take at the full rate. `thread` and `kernel` are the shares
     of time that the thread runs in total and in the kernel."""
-    if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen):
+    if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen and launch_rate(e) != 0.0):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     fresh = min(e.host.own("fresh"), e.host.own("system"))  # workers also map memory
@@ -197,10 +192,10 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     run, the cause is the CPU, and while they wait for files, the disk. If data arrives over the
     network, it is the network while the busiest worker sleeps. Otherwise, it is unknown."""
     running, blocked = _working(e), e.host.asleep("working")
-    kernel, received = e.host.share("working", "system"), _arriving(e)
+    kernel, received = e.host.share("working", "system"), e.host.arriving
     for_files = min(running, blocked, kernel)  # the kernel reads files
     for_network = min(running - for_files, kernel - for_files, received / KERNEL_RATE)
-    runs = e.host.mean(workload.BUSIEST) * (1.0 - for_network / running if running else 1.0)
+    runs = e.host.busiest
     running, blocked = running - for_files - for_network, blocked + for_files
     others = (one for gpu, one in e.others.items() if gpu not in e.job or awaited(one) is e)
     # jobs in one network namespace, and ranks that wait for this one, report the same bytes
@@ -212,13 +207,6 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
     arriving += found.get(Cause.NETWORK, 0.0)
     return found | {Cause.NETWORK: arriving, Cause.UNKNOWN: max(0.0, left - working * scale)}
-
-
-def _arriving(e: Evidence) -> float:
-    """Return the bytes per second received over the network, or 0 if this is too little to be data
-    for the GPU. The last 2 s are also checked, because the 6 s mean may include an ended job."""
-    rates = [e.host.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
-    return rates[0] if min(rates) >= DATA_RATE else 0.0
 
 
 def _disk(e: Evidence) -> Cause:
@@ -244,16 +232,14 @@ def workers_run(e: Evidence) -> Found:
     return (Fact(FactKind.WORKERS_RUNNING, (workers, Figure("cores", running, None, CORES))),)
 
 
-CGROUP_BYTES = workload.CGROUP_READ, workload.CGROUP_WRITTEN
-
-
 def blocked_on_files(e: Evidence) -> Found:
     """Return the facts about threads that wait for files, and about disk traffic at that time."""
     workers = e.host.share("working", "blocked") / max(1.0, e.host.workers)
-    asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(e.host.blocked, workers))),))
-    read, written = (e.host.rate(one) or 0.0 for one in CGROUP_BYTES)
+    asleep = Fact(FactKind.BLOCKED, (ratio("time", min(1.0, max(e.host.own("blocked"), workers))),))
+    of_cgroup = workload.CGROUP_READ, workload.CGROUP_WRITTEN
+    read, written = (e.host.rate(one) or 0.0 for one in of_cgroup)
     if max(read, written) >= DATA_RATE:
-        reads, writes = (e.host.rate(one, seconds=2.0) or 0.0 for one in CGROUP_BYTES)
+        reads, writes = (e.host.rate(one, seconds=2.0) or 0.0 for one in of_cgroup)
         rate = Figure("rate", written if writes > reads else read, None, RATE)
         # the current direction, because reads and writes may alternate
         kind = FactKind.JOB_WRITES if writes > reads else FactKind.JOB_READS
@@ -270,7 +256,7 @@ def blocked_on_files(e: Evidence) -> Found:
 
 def comes_over_network(e: Evidence) -> Found:
     """Return the facts about data received over the network, or about a network file system."""
-    if _disk(e) is Cause.NETWORK and e.host.blocked:
+    if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
     received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)

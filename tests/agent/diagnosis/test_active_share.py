@@ -136,6 +136,11 @@ def test_who_sends_something_else_is_no_rank_of_the_same_collective() -> None:
     assert in_lock_step(waiter, culprit)
     assert not in_lock_step(waiter, sends_more)
     assert divide(waiter, {PEER: sends_more}).waits_for is None
+    receives = replace(waiter, sent=0.0, payload=0.02, power=PowerLevels(100, 500, 0.5, True))
+    found = divide(receives, {PEER: culprit})
+    assert found.waits_for == PEER
+    assert found.communicating == pytest.approx(0.02 * 1.5 / 0.78)
+    assert found.waiting == pytest.approx(0.5 - found.communicating)
     silent = replace(waiter, sent=0.0), replace(culprit, sent=0.0)
     assert not in_lock_step(*silent)
 

@@ -120,13 +120,13 @@ def test_the_advice_on_disks_is_by_direction(name: str, checkpoint: bool) -> Non
 
 
 def test_a_wait_for_peers_is_not_taken_for_copies() -> None:
-    """Kernels that spin read the host's memory over PCIe, and send little."""
+    """Kernels that spin read the host's memory over PCIe, and send a ninth to a fifteenth of it."""
     figures = {**job({}, {}), **figures_of("copies from pinned memory")}
     figures[nvlink.LINKS, PEER_LABELS] = 18
     alone = evidence(figures, SLOT, GpuHistory(nvlink_seen=False), others={PEER: GpuHistory()})
     assert Cause.PCIE in divide_inactive(alone)
-    for more, counts in ({}, False), (copied(2e10, 2e10), True):
-        joined = evidence({**figures, **more}, SLOT, others={PEER: GpuHistory()})
+    for sent, counts in (2e9, False), (2.7e10 / 16.1, True), (2e10, True):
+        joined = evidence({**figures, **copied(sent, 2.7e10)}, SLOT, others={PEER: GpuHistory()})
         assert (Cause.PCIE in divide_inactive(joined)) is counts
 
 
