@@ -117,8 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
     needs = (f"{mark}: needs {', '.join(names)}" for mark, names in PROGRAMS.items())
     for mark in (LONG, NEEDS, *needs):
         config.addinivalue_line("markers", mark)
-    # 700 took a quarter where simulated machines tick, and a fifth of the collection
-    gc.set_threshold(50_000, 10, 1_000)
+    gc.disable()  # each test is searched for garbage once, at its end
     os.environ.setdefault("GOGC", "400")  # programs in Go spent a fifth of their time on garbage
     os.environ["PATH"] = os.pathsep.join((f"{sys.prefix}/bin", os.environ["PATH"], *SERVERS))
 
@@ -168,8 +167,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.freeze()  # seven thousand tests stay: looking through them again and again took a sixth
 
 
-def pytest_sessionfinish() -> None:
-    gc.freeze()  # the interpreter looks twice through all that is left: 4 s of 30
+def pytest_runtest_logfinish() -> None:
+    gc.collect()
+    gc.freeze()  # what stays is not looked through again, nor twice at the end
+    gc.disable()
 
 
 @pytest.hookimpl(tryfirst=True)
