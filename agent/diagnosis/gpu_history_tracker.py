@@ -17,7 +17,7 @@ from agent.diagnosis.active_share import (
 from agent.diagnosis.evidence import HOLDING_DOWN, SPAN, Evidence
 from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
-from agent.diagnosis.tick_context import NOTHING_SEEN, GpuHistory, RankActivity
+from agent.diagnosis.tick_context import GpuHistory, RankActivity
 from agent.model import EXPIRY_INTERVALS, TimedSeries
 from agent.polling import intervals
 from agent.sources import activity, workload
@@ -48,20 +48,20 @@ its mean, because work that only starts or ends is no burst."""
 
 @dataclass(slots=True)
 class Bursts:
-    """Detects bursts in the GPU activity of the current processes. The time before their first
-    activity, in which they load data, is excluded."""
+    """Detects bursts in the GPU activity of the current processes, or in the bytes that they
+    receive. The time before the first activity, in which they load data, is excluded."""
 
+    worked: float = -inf  # time of the latest activity
     _readings: deque[float] = field(default_factory=lambda: deque(maxlen=READINGS))
     _at: float = -inf  # time of the latest reading
-    _worked: float = -inf
     _uneven: bool = False
 
     def take(self, activity: float, at: float, quiet: float) -> None:
-        """Add an activity reading (0-1) from time `at` (s), unless it was added before. Activity
-        below `quiet` is no work: a polling thread may copy a flag to the GPU."""
+        """Add a reading from time `at` (s), unless it was added before. Less than `quiet` is no
+        work: a polling thread may copy a flag to the GPU."""
         if activity >= quiet:
-            self._worked = at
-        if self._worked == -inf or at <= self._at:
+            self.worked = at
+        if self.worked == -inf or at <= self._at:
             return
         self._at = at
         self._readings.append(activity)
@@ -79,7 +79,7 @@ class Bursts:
     def seen(self, now: float) -> bool:
         """Return whether the latest readings with activity show bursts, and the last activity is at
         most an hour old. A server that has been idle for longer may no longer be in use."""
-        return self._uneven and now - self._worked <= HOUR
+        return self._uneven and now - self.worked <= HOUR
 
 
 @dataclass(slots=True)
@@ -91,7 +91,6 @@ class GpuHistoryTracker:
     _idle_since: float | None = None
     _waits_since: float | None = None
     _spins_since: float | None = None  # based on single readings
-    _rank: RankActivity = NOTHING_SEEN
     _nvlink_seen: bool = False
     _sent_abroad: bool = False
     _came: float | None = None  # when the current processes appeared; None before the first tick
@@ -101,7 +100,7 @@ class GpuHistoryTracker:
     _measured: float = 0.0  # time of the latest window
     _sampled: float = 0.0
     _bursts: Bursts = field(default_factory=Bursts)
-    _asked: float = -inf  # when data was last received
+    _deliveries: Bursts = field(default_factory=Bursts)  # in bytes per second
     _clocks: dict[int, tuple[float, float]] = field(default_factory=dict)  # by power step: Hz, time
 
     def sample_power(self, series: TimedSeries, now: float) -> None:
@@ -121,11 +120,10 @@ class GpuHistoryTracker:
             return
         idle = e.is_quiet and e.host.rests()
         self._idle_since = (now if self._idle_since is None else self._idle_since) if idle else None
-        self._note_waiting(e, now)
+        self._note_waiting(e, rank := activity_of(e), now)
         if self._came is None or now - self._came >= OF_BEFORE:
             self._nvlink_seen |= e.nvlink is not None and e.nvlink.ratio > LINKS_AT_REST
-            if e.host.rate(workload.RECEIVED, seconds=OF_BEFORE):
-                self._asked = now
+            self._deliveries.take(e.host.rate(workload.RECEIVED, seconds=1.0) or 0.0, now, 1.0)
         if now - self._sampled > SPAN:
             self._power.clear()
             self._levels = None
@@ -139,40 +137,37 @@ class GpuHistoryTracker:
         self.seen = GpuHistory(
             idle_for=0.0 if self._idle_since is None else now - self._idle_since,
             waits_for=0.0 if self._waits_since is None else now - self._waits_since,
-            rank=self._rank,
+            rank=rank,
             sent_abroad=self._sent_abroad,
             # If a value is unknown in this tick, traffic is assumed but not remembered.
             nvlink_seen=self._nvlink_seen or e.nvlink is None,
             power=self._levels,
             level=work_level(self._windows),
             # A server receives data over the network; a notebook or a trainer does not.
-            bursts=self._bursts.seen(now) and now - self._asked < READINGS,
+            bursts=self._bursts.seen(now) and now - self._deliveries.worked < READINGS,
+            deliveries=self._deliveries.seen(now),
             clock=self._clock_at(e, now),
             came=self._came,
         )
 
-    def _note_waiting(self, e: Evidence, now: float) -> None:
+    def _note_waiting(self, e: Evidence, rank: RankActivity, now: float) -> None:
         """Update the start of the GPU's wait: the time of the first reading that shows it."""
-        self._rank = activity_of(e)
         self._sent_abroad = self._sent_abroad or e.context.sends_abroad
         if not _spins_now(e):
             self._spins_since = None
         elif self._spins_since is None:
             self._spins_since = now
-        if e.spins:
-            begun = now if self._spins_since is None else self._spins_since
-        elif waits_at_rest(e, self._rank):
-            begun = now
-        else:
+        if not e.spins and not waits_at_rest(e, rank):
             self._waits_since = None
-            return
-        self._waits_since = begun if self._waits_since is None else self._waits_since
+        elif self._waits_since is None:
+            begun = self._spins_since if e.spins else None
+            self._waits_since = now if begun is None else begun
 
     def forget(self) -> None:
         """Discard the history of earlier processes, because it does not apply to new ones."""
         self._idle_since = self._waits_since = self._spins_since = None
         self._nvlink_seen, self._levels = False, None
-        self._sent_abroad, self._bursts, self._asked = False, Bursts(), -inf
+        self._sent_abroad, self._bursts, self._deliveries = False, Bursts(), Bursts()
         self._power.clear()
         self._windows.clear()
         self.seen = GpuHistory(nvlink_seen=False)

@@ -80,7 +80,8 @@ def divide_inactive(e: Evidence) -> Shares:
     in_turns = peer is not None and alike(peer.works, 1.0 - e.works)
     left = found.pop(Cause.UNKNOWN, 0.0)
     rest = Cause.REQUESTS if serves(e) else Cause.PEER if in_turns else Cause.UNKNOWN
-    found[rest] = found.get(rest, 0.0) + left
+    arrived = found.pop(Cause.NETWORK, 0.0) if rest is Cause.REQUESTS else 0.0
+    found[rest] = found.get(rest, 0.0) + left + arrived
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
@@ -154,8 +155,8 @@ def _working(e: Evidence) -> float:
 
 def serves(e: Evidence) -> bool:
     """Return whether the job is a server: its work comes in bursts, its workers do almost nothing,
-    no thread waits for a file, and it receives only small messages. A trainer that waits for the
-    network differs only in that its work does not come in bursts."""
+    no thread waits for a file, and it receives only small messages, or, in bursts, data for which
+    the kernel needs little time beside its work. A trainer works or receives data evenly."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped or one.spins for one in (e, *e.peers)):
@@ -164,7 +165,8 @@ def serves(e: Evidence) -> bool:
         return False  # the job may wait for a rank on another host
     received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
-    messages = received is not None and max(received, read or 0.0) < MESSAGES
+    most = workload.REST_CORES * KERNEL_RATE * e.second.activity if e.history.deliveries else 0.0
+    messages = received is not None and received < max(MESSAGES, most) and (read or 0.0) < MESSAGES
     return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
 
 
@@ -191,7 +193,8 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     """Divide the time share `waiting`, in which a launching thread sleeps, by cause. While workers
     run, the cause is the CPU, and while they wait for files, the disk. If data arrives over the
     network, it is the network while the busiest worker sleeps. Otherwise, it is unknown."""
-    running, blocked = _working(e), e.host.asleep("working")
+    handling = workload.REST_CORES if serves(e) else 0.0  # requests and answers
+    running, blocked = max(0.0, _working(e) - handling), e.host.asleep("working")
     kernel, received = e.host.share("working", "system"), e.host.arriving
     for_files = min(running, blocked, kernel)  # the kernel reads files
     for_network = min(running - for_files, kernel - for_files, received / KERNEL_RATE)

@@ -48,6 +48,7 @@ class GpuHistory:
     power: PowerLevels | None = None  # levels of the latest 20 ms samples
     level: WorkLevel | None = None  # level of the latest 100 ms windows
     bursts: bool = False  # the GPU's work comes in irregular bursts, as requests do
+    deliveries: bool = False  # bytes come over the network in irregular bursts
     clock: float | None = None  # unthrottled SM clock (Hz) at similar power
     came: float | None = None  # time at which the current processes appeared (monotonic seconds)
 

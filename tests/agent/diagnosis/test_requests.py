@@ -17,7 +17,7 @@ from agent import simulator as simulation
 from agent.bounds import HOUR
 from agent.diagnosis.accounting import STATE, STATE_SECONDS
 from agent.diagnosis.division import divide_second
-from agent.diagnosis.gpu_history_tracker import Bursts
+from agent.diagnosis.gpu_history_tracker import Bursts, GpuHistoryTracker
 from agent.diagnosis.inactive_share import divide_inactive, serves
 from agent.diagnosis.tick_context import GpuHistory, LastTick
 from agent.hardware.files import FileTree
@@ -136,15 +136,6 @@ def test_bursts_are_remembered_for_an_hour() -> None:
     assert not bursts.seen(now + HOUR)
 
 
-def test_work_that_began_once_or_ended_is_no_request() -> None:
-    """A trainer that starts, and a notebook that has worked."""
-    for begins, ends in ((10, 600), (0, 25), (20, 50)):
-        bursts = Bursts()
-        for now in range(600):
-            bursts.take(0.9 if begins <= now < ends else 0.0, float(now), 0.01)
-            assert not bursts.seen(now)
-
-
 def test_only_a_job_on_one_host_without_steps_files_or_data_waits_for_requests() -> None:
     figures = {**threads(GPU, 0.01), (workload.RECEIVED, GPU): 2e3, (activity.ACTIVITY, GPU): 0.0}
     served = GpuHistory(bursts=True)
@@ -165,6 +156,42 @@ def test_only_a_job_on_one_host_without_steps_files_or_data_waits_for_requests()
     assert not serves(unknown)
     stepping = LastTick(stepping=frozenset((KEY.uuid,)))
     assert not serves(evidence(figures, history=served, last=stepping))
+
+
+@pytest.mark.parametrize(
+    ("received", "helpers", "deliveries", "found"),
+    [
+        (4e6, 0.06, True, {Cause.REQUESTS: 0.59, Cause.CPU: 0.01}),
+        (12e6, 0.0, True, {Cause.REQUESTS: 0.6}),
+        (12e6, 0.0, False, {Cause.NETWORK: 0.6}),
+        (4e6, 0.0, False, {Cause.UNKNOWN: 0.6}),
+        (30e6, 0.0, True, {Cause.NETWORK: 0.6}),
+    ],
+    ids=["answers", "recordings", "an even stream", "a slow one", "too much beside its work"],
+)
+def test_a_server_receives_data_in_bursts_that_is_small_beside_its_work(
+    received: float, helpers: float, found: dict[Cause, float], *, deliveries: bool
+) -> None:
+    figures = {**threads(GPU, 0.4), (workload.RECEIVED, GPU): received}
+    figures |= {(activity.ACTIVITY, GPU): 0.4}
+    figures[workload.THREADS, (*GPU, "working", "running")] = helpers
+    history = GpuHistory(bursts=True, deliveries=deliveries)
+    shares = divide_inactive(evidence(figures, history=history))
+    left = {cause: one.seconds for cause, one in shares.items() if one.seconds > 1e-6}
+    assert left == pytest.approx(found)
+
+
+@pytest.mark.parametrize(("least", "uneven"), [(1e6, True), (3.8e6, False)])
+def test_requests_bring_bytes_in_bursts_and_a_link_evenly(least: float, *, uneven: bool) -> None:
+    memory = GpuHistoryTracker()
+    for now in range(40):
+        figures: Figures = {
+            (process.PROCESS, (*GPU, "10")): 1.0,
+            (process.PROCESSES, GPU): 1.0,
+            (workload.RECEIVED, GPU): 4e6 if now % 2 else least,
+        }
+        memory.update(evidence(figures), float(now))
+    assert memory.seen.deliveries is uneven
 
 
 @pytest.mark.parametrize(
@@ -240,6 +267,8 @@ TRAINERS = {
     "waits a fifth of each step for the network": [0.8 + 0.02 * (n % 3) for n in range(120)],
     "starts, then works evenly": [*([0.0] * 20), 0.1, 0.5, 0.9, *([0.95] * 100)],
     "works evenly, then rests": [*([0.95] * 60), *([0.0] * 60)],
+    "works once, as a notebook": [*([0.0] * 20), *([0.9] * 30), *([0.0] * 550)],
+    "ends sooner than it is known": [*([0.9] * 25), *([0.0] * 575)],
     "has never worked": [0.0] * 120,
     "a flag is copied now and then": [0.002 * (n % 9 == 0) for n in range(120)],
 }
@@ -250,7 +279,7 @@ def test_an_even_load_is_no_server(name: str) -> None:
     bursts = Bursts()
     for second, active in enumerate(TRAINERS[name]):
         bursts.take(active, float(second), 0.01)
-    assert not bursts.seen(float(len(TRAINERS[name])))
+        assert not bursts.seen(float(second))
 
 
 CHILD = r"^/proc/99999\b"
