@@ -3,7 +3,6 @@
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from tests.alerts.test_rules import cases
 from tests.stack.running import run_to_end
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET
 from tests.support.each import of_each
+from tests.support.parsed_queries import selectors, walk
 
 ALERTS = alerts_of(groups(Settings()))
 RECORDS = [record for part in groups(Settings()) for record in part.records]
@@ -40,27 +40,6 @@ LABELS = OF_FLEETS | {*TARGET, "drained", "rule_group", "group", "started", "twi
 LABELS |= {label for metric in EXPORTED for label in metric.labels}
 
 
-def walk(
-    node: object, above: tuple[object, ...] = ()
-) -> Iterator[tuple[object, tuple[object, ...]]]:
-    """Every part of an expression, with what stands above it, the nearest first."""
-    yield node, above
-    inner = [getattr(node, name, None) for name in ("expr", "lhs", "rhs", "param")]
-    for part in (*inner, *getattr(node, "args", ())):
-        if isinstance(part, promql.Expr):
-            yield from walk(part, (node, *above))
-    if isinstance(node, promql.MatrixSelector):
-        yield from walk(node.vector_selector, (node, *above))
-
-
-def selectors(
-    rule: Fault | Recording,
-) -> Iterator[tuple[promql.VectorSelector, tuple[object, ...]]]:
-    for node, above in walk(promql.parse(rule.expr)):
-        if isinstance(node, promql.VectorSelector):
-            yield node, above
-
-
 def by_title(rule: Fault | Recording) -> str:
     sign = dict(rule.labels).get("sign", rule.severity) if isinstance(rule, Fault) else ""
     return f"{rule.alert}-{sign}" if isinstance(rule, Fault) else str(rule)
@@ -72,7 +51,7 @@ of_every_alert = of_each(ALERTS, by_title)
 
 @of_every_rule
 def test_metrics_and_their_labels_exist(rule: Fault | Recording) -> None:
-    found = list(selectors(rule))
+    found = list(selectors(rule.expr))
     assert found or rule.expr == "vector(1)"
     for selector, _ in found:
         if selector.name is None:  # several families: at least one of this pattern exists
@@ -108,7 +87,7 @@ def test_a_counter_is_read_as_growth(rule: Fault | Recording) -> None:
     with an offset. Records of reports
     take the growth since the sample before: what increase shows at the ends of a window is a guess.
     """
-    for selector, above in selectors(rule):
+    for selector, above in selectors(rule.expr):
         metric = METRICS.get(str(selector.name))
         if metric is None or metric.kind is not Kind.COUNTER:
             continue
@@ -161,7 +140,7 @@ def test_a_range_holds_four_scrapes(rule: Fault | Recording) -> None:
 @of_every_rule
 def test_a_pattern_says_more_than_anything(rule: Fault | Recording) -> None:
     """PromQL anchors patterns by itself; one that matches nothing at all is a mistake."""
-    for selector, _ in selectors(rule):
+    for selector, _ in selectors(rule.expr):
         for matcher in selector.matchers.matchers:
             if matcher.op in (promql.MatchOp.Re, promql.MatchOp.NotRe):
                 assert not re.fullmatch(matcher.value, "")

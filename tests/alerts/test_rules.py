@@ -11,7 +11,7 @@ from agent.config.settings import Settings
 from alerts.build import alerts_of, groups
 from tests.support.alert_cases import Table, tables
 from tests.support.alert_input import SCRAPE, SYSTEMS, Case, System, group
-from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.alert_replay import judged
 from tests.support.nightly import NIGHTLY
 
 TABLES = tables()
@@ -27,13 +27,9 @@ def cases(system: System) -> tuple[Case, ...]:
 def promtool(folder: Path, cases: list[Case], scrapes: int = 2) -> str:
     """Return the faults that promtool finds; empty if there are none. Rules are evaluated each so
     many scrapes."""
-    (folder / "rules.yaml").write_text(rules_of({case.alert for case in cases}, texts=False))
-    content = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{scrapes * max(SCRAPE, min(case.every for case in cases))}s",
-        "tests": [group(case, scrapes) for case in cases],
-    }
-    return run_promtool(folder, content)
+    every = scrapes * max(SCRAPE, min(case.every for case in cases))
+    tests = (group(case, scrapes) for case in cases)
+    return judged(folder, {case.alert for case in cases}, every, tests)
 
 
 def in_turn() -> list[Any]:
@@ -109,12 +105,10 @@ def test_a_gpu_whose_job_began_before_its_agent_fell_silent_has_one_owner(tmp_pa
         f'dgx_gpu_job_info{{{gpu}, job_id="7", user="ada"}}': "_x1 1x1 stale",
         'dgx_agent_last_tick_timestamp_seconds{instance="box", job="dgx-telemetry"}': "1x3 stale",
     }
-    (tmp_path / "rules.yaml").write_text(rules_of({"DgxGpuHot"}, texts=False))
     owners = {"expr": "count(instance_gpu:job_info:owner)", "eval_time": "60s"}
     test = {
         "interval": "15s",
         "input_series": [{"series": name, "values": value} for name, value in series.items()],
         "promql_expr_test": [{**owners, "exp_samples": [{"labels": "{}", "value": 1}]}],
     }
-    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [test]}
-    assert run_promtool(tmp_path, content) == ""
+    assert judged(tmp_path, {"DgxGpuHot"}, SCRAPE, [test]) == ""

@@ -20,7 +20,7 @@ from tests.alerts.test_rules import ALERTS, TABLES
 from tests.support import alert_input
 from tests.support.alert_cases import Table
 from tests.support.alert_input import NOT_SCRAPED, SCRAPE, TARGET, Case, Series, named, of_gpu
-from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.alert_replay import judged
 from tests.support.nightly import NIGHTLY
 
 pytestmark = pytest.mark.promtool
@@ -294,13 +294,8 @@ def test_every_case_holds(
     # promtool ignores the intervals of groups: the record of owners, 15 s apart, keeps a minute
     apart = SCRAPE if often and every <= SCRAPE else 4 * SCRAPE
     evaluated = apart if every <= HELD else every
-    (tmp_path / "rules.yaml").write_text(rules_of({case.alert for case in cases}, texts=False))
-    content = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{evaluated}s",
-        "tests": [tried(case, way, max(1, evaluated // case.every)) for case in cases],
-    }
-    assert run_promtool(tmp_path, content) == ""
+    tests = (tried(case, way, max(1, evaluated // case.every)) for case in cases)
+    assert judged(tmp_path, {case.alert for case in cases}, evaluated, tests) == ""
 
 
 @pytest.mark.parametrize(
@@ -323,7 +318,6 @@ def test_a_second_name_alone_is_silent(
         }
         for name, value in mine.items():
             series[renamed(name, ()) if second else name] = [value] * ends
-    (tmp_path / "rules.yaml").write_text(rules_of({"DgxGpuRowRemapFailure"}, texts=False))
     asked = 'count(ALERTS{alertname="DgxGpuRowRemapFailure"})'
     samples = [{"labels": "{}", "value": alerts}]
     expr = {"expr": asked, "eval_time": f"{79 * SCRAPE}s", "exp_samples": samples}
@@ -334,5 +328,4 @@ def test_a_second_name_alone_is_silent(
         ],
         "promql_expr_test": [expr],
     }
-    content = {"rule_files": ["rules.yaml"], "evaluation_interval": "15s", "tests": [test]}
-    assert run_promtool(tmp_path, content) == ""
+    assert judged(tmp_path, {"DgxGpuRowRemapFailure"}, SCRAPE, [test]) == ""

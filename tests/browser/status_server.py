@@ -14,6 +14,7 @@ from typing import Any
 
 from agent.model import PAIRS
 from exporters.live.page import HEADERS, INDEX, PLACE, STATIC
+from tests.support.answering import Silent
 from tests.support.repository import ROOT
 
 Json = dict[str, Any]
@@ -97,7 +98,7 @@ class StatusServer(ThreadingHTTPServer):
         return text.replace(PLACE, PLACE + first.replace("<", "\\u003c")).encode()
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Silent, BaseHTTPRequestHandler):
     server: StatusServer
 
     def do_GET(self) -> None:
@@ -137,6 +138,3 @@ class Handler(BaseHTTPRequestHandler):
 
     def event(self, name: str, data: Json) -> None:
         self.wfile.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
-
-    def log_message(self, *_: object) -> None:
-        pass

@@ -12,6 +12,7 @@ import pytest
 from agent.model import Kind
 from dashboards.board import BOARDS, link_to
 from dashboards.promql import METRICS
+from tests.support import parsed_queries
 from tests.support.boards import (
     Asked,
     Json,
@@ -232,21 +233,8 @@ def test_links_of_tables_lead_to_boards_with_time_and_place() -> None:
         link_to("elsewhere")
 
 
-def walk(node: object) -> list[object]:
-    """A parsed expression and everything below it."""
-    found = [node]
-    for name in ("expr", "lhs", "rhs", "param", "vector_selector", "vs"):
-        below = getattr(node, name, None)
-        if below is not None and not isinstance(below, str):
-            found += walk(below)
-    for argument in getattr(node, "args", None) or ():
-        found += walk(argument)
-    return found
-
-
 def selectors(expr: str) -> list[promql_parser.VectorSelector]:
-    nodes = walk(promql_parser.parse(plain(expr)))
-    return [n for n in nodes if isinstance(n, promql_parser.VectorSelector)]
+    return [selector for selector, _ in parsed_queries.selectors(plain(expr))]
 
 
 def matchers(selector: promql_parser.VectorSelector) -> set[str]:

@@ -12,13 +12,9 @@ import pytest
 
 from tests.stack.running import Running, eventually
 from tests.support.patience import PATIENCE
+from tests.support.prometheus import free_port
 from tests.support.served import hashed
 from tests.support.web_files import TLS, trusting, web_file
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def fetched(port: int, trust: ssl.SSLContext | None, pair: str = "") -> str:

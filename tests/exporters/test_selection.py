@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import promql_parser
 import pytest
 
 from agent.catalogue import METRICS
@@ -26,6 +25,7 @@ from exporters.default_set import DefaultSet
 from exporters.prometheus import Exposition
 from exporters.settings import MetricsConfig
 from tests.support.machines import TEXT, AgentBench, simulated
+from tests.support.parsed_queries import selectors
 
 SERIES = re.compile(r"^(\w+)(\{.*\})? ", re.MULTILINE)
 NAME = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])")
@@ -92,17 +92,6 @@ def test_a_reload_counts_at_the_next_page(machine: AgentBench) -> None:
     machine.clock.advance(-2.0)
 
 
-def selectors(node: Any) -> Iterator[Any]:
-    """The vector selectors of a parsed query, wherever they stand in it."""
-    if isinstance(node, promql_parser.VectorSelector):
-        yield node
-    for name in ("expr", "lhs", "rhs", "param", "vector_selector", "vs"):
-        if (inner := getattr(node, name, None)) is not None:
-            yield from selectors(inner)
-    for argument in getattr(node, "args", None) or ():
-        yield from selectors(argument)
-
-
 def queries(document: Any) -> Iterator[str]:
     """The PromQL of a board."""
     if isinstance(document, dict):
@@ -120,10 +109,10 @@ def queries(document: Any) -> Iterator[str]:
 def asked() -> set[str]:
     """The metrics that rules, by a parser, and boards ask for."""
     of_rules = {
-        selector.name
+        str(selector.name)
         for group in groups(Settings())
         for expr in (*(one.expr for one in group.records), *(one.expr for one in group.faults))
-        for selector in selectors(promql_parser.parse(expr))
+        for selector, _ in selectors(expr)
     }
     texts = "".join(q for board in boards().values() for q in queries(json.loads(board)))
     assert len(of_rules & METRICS.keys()) > 50

@@ -17,6 +17,7 @@ from agent import simulator as simulation
 from agent.config.settings import Settings
 from agent.sources.workload import JobConfig
 from exporters.prometheus import Exposition
+from tests.support.answering import Silent
 from tests.support.board_data import stamped
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import OPENMETRICS, watched
@@ -54,17 +55,9 @@ class Node:
 def serve(node: Node, port: int) -> None:
     """Answer every request with the metrics of the moment."""
 
-    class Metrics(BaseHTTPRequestHandler):
+    class Metrics(Silent, BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = node.metrics()
-            self.send_response(200)
-            self.send_header("Content-Type", f"{OPENMETRICS}; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
+            self.answer(node.metrics(), f"{OPENMETRICS}; charset=utf-8")
 
     Thread(target=HTTPServer(("127.0.0.1", port), Metrics).serve_forever, daemon=True).start()
 

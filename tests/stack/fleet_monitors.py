@@ -16,6 +16,7 @@ from agent.config.settings import Settings
 from agent.stack import programs
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
+from tests.support.answering import Silent
 from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
 from tests.support.repository import ROOT
@@ -44,20 +45,13 @@ class Nodes:
         self.silent: set[str] = set()
         nodes = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Silent, BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 address = self.connection.getsockname()[0]
                 if address in nodes.silent:
                     return
-                body = PAGE.format(now=time.time(), node=address).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
+                page = PAGE.format(now=time.time(), node=address)
+                self.answer(page.encode(), "text/plain; version=0.0.4")
 
         self._server = ThreadingHTTPServer(("0.0.0.0", 0), Handler)
         self._server.daemon_threads = True

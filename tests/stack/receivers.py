@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.support.answering import Silent
+
 
 @dataclass(frozen=True)
 class Delivery:
@@ -60,7 +62,7 @@ def webhook() -> Iterator[Inbox]:
     """An HTTP server that keeps what Alertmanager posts, by path."""
     inbox = Inbox()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(Silent, BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             now = time.monotonic()
@@ -72,9 +74,6 @@ def webhook() -> Iterator[Inbox]:
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Nothing: the test says what it received."""
 
     with _serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as inbox.port:
         yield inbox

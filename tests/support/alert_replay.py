@@ -170,6 +170,17 @@ def run_promtool(folder: Path, *tests: Mapping[str, object]) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
+def judged(
+    folder: Path, alerts: Iterable[str], every: float, tests: Iterable[Mapping[str, object]]
+) -> str:
+    """Return the faults that promtool finds in tests of these alerts, whose rules are evaluated
+    every so many seconds; empty if there are none."""
+    (folder / "rules.yaml").write_text(rules_of(alerts, texts=False))
+    interval = f"{every}s"
+    content = {"rule_files": ["rules.yaml"], "evaluation_interval": interval, "tests": [*tests]}
+    return run_promtool(folder, content)
+
+
 @cache
 def rule_groups() -> list[dict[str, Any]]:
     """The groups of rules as users get them."""

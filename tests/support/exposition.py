@@ -28,6 +28,7 @@ from agent.model import (
 )
 from exporters.prometheus import OPEN, Exposition, negotiate
 from exporters.settings import MetricsConfig
+from tests.stack.running import run_to_end
 from tests.support.frozen_clock import FrozenClock
 from tests.support.patience import PATIENCE
 
@@ -183,3 +184,9 @@ def of_the_library(snapshot: Snapshot, at: float, accept: str) -> bytes:
     """Return the exposition of prometheus_client for a snapshot."""
     library = openmetrics if negotiate(accept) is OPEN else exposition
     return bytes(library.generate_latest(LibraryCollector(snapshot, at)))
+
+
+def complaints(page: str) -> tuple[int, str]:
+    """Return the exit status of promtool for a page of metrics, and what it says of them."""
+    done = run_to_end(["promtool", "check", "metrics"], page)
+    return done.returncode, done.stdout + done.stderr

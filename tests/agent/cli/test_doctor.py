@@ -19,7 +19,6 @@ from agent.faults.findings import USUAL, by_kind
 from agent.faults.model import alert_names
 from agent.hardware.kernel_log import LogLine
 from tests.stack.running import run_to_end
-from tests.support.repository import ROOT
 from tests.support.statuses import shown
 
 
@@ -147,10 +146,7 @@ def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
 def test_what_waits_for_the_look_has_opened_nothing_that_could_hang() -> None:
     """psutil reads /proc when it is imported."""
     words = "import sys, agent.cli.check; print('psutil' in sys.modules)"
-    end = subprocess.run(
-        [sys.executable, "-c", words], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert end.stdout == "False\n"
+    assert run_to_end([sys.executable, "-c", words]).stdout == "False\n"
 
 
 def test_limits_are_a_table_with_origin_and_source() -> None:

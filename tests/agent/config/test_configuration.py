@@ -26,7 +26,7 @@ from agent.service.journal import LogConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from agent.threads import in_time
 from exporters.settings import HttpConfig, parse_listen
-from tests.support.patience import PATIENCE
+from tests.stack.running import run_to_end
 from tests.support.repository import DEPLOY, ROOT
 
 
@@ -291,10 +291,8 @@ def flat(table: dict[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def test_of_two_limits_of_one_path_the_last_counts(tmp_path: Path) -> None:
-    one = '[[limit]]\npath = "disk"\ndevice = "md0"\ndirection = "write"\nbytes_per_second = 1e9\n'
-    file = tmp_path / "config.toml"
-    file.write_text(one + one.replace("1e9", "2e9"))
+def test_of_two_limits_of_one_path_the_last_counts(file: Path) -> None:
+    file.write_text(f"{LIMIT}\n{LIMIT.replace('1.5e9', '2e9')}")
     assert load(SECTIONS, file, {})[LimitsConfig].by_path == {("disk", "md0", "write"): 2e9}
 
 
@@ -372,12 +370,5 @@ def test_what_hangs_does_not_keep_the_process() -> None:
         "import threading\nfrom agent.threads import in_time\n"
         "try:\n    in_time(threading.Event().wait, 0.05)\nexcept TimeoutError:\n    print('late')"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE,
-    )
-    assert done.stdout == "late\n"
+    done = run_to_end([sys.executable, "-W", "error", "-c", code])
+    assert (done.returncode, done.stdout) == (0, "late\n")

@@ -228,30 +228,24 @@ def test_children_that_came_and_went_between_two_readings(tree: ProcessTree) -> 
     assert found.working.running == pytest.approx(0.65)
 
 
-@pytest.mark.parametrize("late", [0, 1], ids=["counted at once", "counted a reading later"])
-def test_a_loader_that_ends_is_not_counted_twice(tree: ProcessTree, late: int) -> None:
-    reader = Reader(tree)
+@pytest.mark.parametrize(
+    ("own", "children", "late"),
+    [(1.0, 0.0, 0), (1.0, 0.0, 1), (0.0, 0.5, 0)],
+    ids=["counted at once", "counted a reading later", "with its own children"],
+)
+def test_a_loader_that_ends_is_not_counted_twice(
+    tree: ProcessTree, own: float, children: float, late: int
+) -> None:
+    """The kernel adds its children to its parent with it, though each counted when it ended."""
+    reader, each = Reader(tree), own + children
     for second in range(12):
         if second < 6:
-            tree.does(101, "R", 100.0 + second)
+            tree.does(101, "S", 80 * own + own * second, ended=80 * children + children * second)
         elif second == 6:
             tree.end(101)
-        tree.does(MAIN, "S", 0.5 * second, ended=105.0 if second >= 6 + late else 0.0)
-        assert reader.found().working.running <= 1.5 + 1e-9, second
-    assert reader.working.running == pytest.approx(0.5 * 11 + 5.0)
-
-
-def test_a_loader_that_ends_takes_its_own_children_along(tree: ProcessTree) -> None:
-    """The kernel adds them to its parent with it, though each counted when it ended itself."""
-    reader = Reader(tree)
-    for second in range(12):
-        if second < 6:
-            tree.does(101, "S", 0.0, ended=40.0 + 0.5 * second)
-        elif second == 6:
-            tree.end(101)
-        tree.does(MAIN, "S", 0.0, ended=42.5 if second >= 6 else 0.0)
-        assert reader.found().working.running <= 0.5 + 1e-9, second
-    assert reader.working.running == pytest.approx(2.5)
+        tree.does(MAIN, "S", 0.5 * second, ended=85 * each if second >= 6 + late else 0.0)
+        assert reader.found().working.running <= 0.5 + each + 1e-9, second
+    assert reader.working.running == pytest.approx(0.5 * 11 + 5 * each)
 
 
 def test_threads_are_listed_often_at_first_and_then_each_ten_seconds(alone: ProcessTree) -> None:

@@ -5,7 +5,7 @@ import gzip
 import json
 import math
 from collections.abc import Iterator
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from math import sin
 from random import Random
 from typing import NamedTuple
@@ -134,18 +134,16 @@ def test_a_recorded_change_is_seen() -> None:
 # What is known of the load, for it was made
 
 
-@pytest.mark.parametrize("step", [0.2119, 0.35, 0.7, 1.2, 2.2, 5.0, 9.0])
-def test_steps_of_any_length_are_reported(step: float) -> None:
-    found = reported_steps(of_load(power.steps(step, jitter=0.003), max(30.0, 22 * step)))
-    assert found
-    assert max(abs(seconds / step - 1) for seconds in found) < 0.01
+STEPS = 0.2119, 0.35, 0.7, 1.2, 2.2, 5.0, 9.0
+ACCUMULATED = (0.3, 2), (0.4, 4), (2.4, 4), (4.0, 4)
 
 
-@pytest.mark.parametrize(("step", "parts"), [(0.3, 2), (0.4, 4), (2.4, 4), (4.0, 4)])
-def test_accumulated_gradients_are_one_step(step: float, parts: int) -> None:
-    found = reported_steps(of_load(power.accumulated(step, parts), max(30.0, 24 * step)))
+@pytest.mark.parametrize(("step", "parts"), [*product(STEPS, [1]), *ACCUMULATED])
+def test_steps_of_any_length_and_number_of_parts_are_reported(step: float, parts: int) -> None:
+    load = power.steps(step, jitter=0.003) if parts == 1 else power.accumulated(step, parts)
+    found = reported_steps(of_load(load, max(30.0, 24 * step)))
     assert found
-    assert max(abs(seconds / step - 1) for seconds in found) < 0.015
+    assert max(abs(seconds / step - 1) for seconds in found) < (0.01 if parts == 1 else 0.015)
 
 
 def validating(phases: int, rounds: int) -> Iterator[Phase]:

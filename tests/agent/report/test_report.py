@@ -22,6 +22,7 @@ from agent.model import Cause, State
 from agent.report.gpu_time import GpuTime, Price, Report, as_csv, document, ordered
 from exporters.jobs_json import jobs_document
 from tests.stack.running import run_to_end
+from tests.support.answering import Silent
 from tests.support.machines import simulated
 from tests.support.web_files import Authority, Pair
 
@@ -50,7 +51,7 @@ SECONDS = [
 ]
 
 
-class Answering(BaseHTTPRequestHandler):
+class Answering(Silent, BaseHTTPRequestHandler):
     """Answers from `server.answers` by path; notes what was asked."""
 
     def do_GET(self) -> None:
@@ -63,14 +64,13 @@ class Answering(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps(body).encode() if body is not None else b"no\nsuch thing")
 
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
 
 @contextmanager
-def server(answer: Any, pair: Pair | None = None) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def server(
+    answer: Any, pair: Pair | None = None, handler: type[Answering] = Answering
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """An address that answers, with TLS if it has a certificate; and what it was asked."""
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     if pair is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(pair.cert, pair.key)
@@ -343,16 +343,9 @@ def test_what_is_no_http_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> 
         def do_GET(self) -> None:
             self.wfile.write(b"\x15\x03\x01 no HTTP\r\n")
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Wordy)
-    thread = threading.Thread(target=listening.handle_request)
-    thread.start()
-    try:
-        address = f"http://127.0.0.1:{listening.server_port}"
-        assert report("--agent", address) == 2
-    finally:
-        thread.join()
-        listening.server_close()
-    assert capsys.readouterr().err.startswith(f"dgx-telemetry: {address} does not answer: ")
+    with server(None, handler=Wordy) as (address, _):
+        assert report("--agent", f"http://{address}") == 2
+    assert capsys.readouterr().err.startswith(f"dgx-telemetry: http://{address} does not answer: ")
 
 
 def test_no_proxy_is_on_the_way_to_loopback(

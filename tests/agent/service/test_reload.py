@@ -165,27 +165,17 @@ def test_a_bad_configuration_keeps_the_old_whole_and_says_so_once(
     assert reloading.bench.agent.settings[ProcessConfig].series == 3
 
 
-def test_what_surprises_is_reported_too(
-    reloading: Reloading, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("part", "in_force"), [("read", False), ("follow", True)])
+def test_what_cannot_read_or_follow_is_reported_and_the_agent_goes_on(
+    reloading: Reloading, part: str, caplog: pytest.LogCaptureFixture, *, in_force: bool
 ) -> None:
-    def stumble() -> Settings:
+    def stumble(*_: Settings) -> Settings:
         raise ZeroDivisionError("odd")
 
-    reloading.reload.read = stumble
-    assert reloading.to("") == 0
-    assert "ZeroDivisionError: odd" in caplog.text
-
-
-def test_what_cannot_follow_is_reported_and_the_agent_goes_on(
-    reloading: Reloading, caplog: pytest.LogCaptureFixture
-) -> None:
-    def stumble(_: Settings) -> None:
-        raise ZeroDivisionError("odd")
-
-    reloading.reload.follow = stumble
+    setattr(reloading.reload, part, stumble)
     assert reloading.to("[process]\nseries = 3") == 0
     assert "ZeroDivisionError: odd" in caplog.text
-    assert reloading.bench.agent.settings[ProcessConfig].series == 3
+    assert (reloading.bench.agent.settings[ProcessConfig].series == 3) is in_force
 
 
 def test_level_and_format_of_logs_follow_and_what_needs_a_restart_is_named(

@@ -102,9 +102,7 @@ class Watch:
 
 def disk_of(path: Path) -> str:
     """The whole disk that holds a path, as the kernel names it."""
-    source = subprocess.run(
-        ["findmnt", "-n", "-o", "SOURCE", "-T", path], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    source = run_to_end(["findmnt", "-n", "-o", "SOURCE", "-T", path]).stdout.strip()
     parent = run_to_end(["lsblk", "-n", "-o", "PKNAME", source]).stdout.split()
     return parent[0] if parent else Path(source).name
 
