@@ -42,14 +42,13 @@ class Point(NamedTuple):
 class Load:
     """A load in a process group of its own; `lines` grows with what it prints."""
 
-    def __init__(self, kind: str, seconds: float, *words: str, module: str = "loads") -> None:
+    def __init__(self, kind: str, seconds: float) -> None:
         # what its libraries leave in the temporary directory goes with it; on the disk, not in
         # memory: one of the loads reads a file of its own there
         above = os.environ.get("TMPDIR") or ROOT
         self._room = tempfile.TemporaryDirectory(prefix=".load-", dir=above)
         self.process = subprocess.Popen(
-            [TORCH_PYTHON, "-m", f"tests.hardware.{module}", kind, str(seconds), *words],
-            stdin=subprocess.PIPE,
+            [TORCH_PYTHON, "-m", "tests.hardware.loads", kind, str(seconds)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
@@ -77,19 +76,6 @@ class Load:
         """Bytes per second that the load moved between two moments."""
         points = [Point(line["at"], line["bytes"]) for line in list(self.lines)]
         return slope([p for p in points if start <= p.at <= end])
-
-    def wait(self) -> None:
-        self.process.wait()
-
-    def go(self) -> None:
-        """Let a load that stands by begin."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-
-    @property
-    def ended(self) -> bool:
-        return self.process.poll() is not None
 
     def stop(self) -> None:
         """End the load with everything below it."""
