@@ -170,9 +170,7 @@ def test_an_odd_value_is_absent_with_the_value() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(2)
     strike(bench.machine, OddAnswers((644_245_923,), share=1.0))
     bench.run(3)
-    (key,) = (gpu.key for gpu in bench.agent.gpus.inventory.gpus if gpu.index == 0)
-    absence = bench.samples.absence(temperature.TEMPERATURE, *key.labels)
-    assert absence is not None
+    (absence,) = bench.absent(temperature.TEMPERATURE)
     assert absence.reason is Reason.IMPLAUSIBLE
     assert "644245923" in absence.detail
     assert len(bench.samples.where(power.POWER, gpu="1")) == 1

@@ -1,12 +1,21 @@
 """Actions of tests on a simulated machine that no scenario has: resets, MIG, processes of
 others."""
 
+from collections.abc import Callable
+from typing import Any
+
 from agent.simulator import SimulatedSystem
 from agent.simulator.driver import numbers
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 from agent.simulator.machine import Machine
 
 GIB = 1 << 30
+
+
+def change_answer(library: Any, name: str, change: Callable[..., Any]) -> None:
+    """Let a function return what `change` makes of its right answer and its arguments."""
+    right = getattr(library, name)
+    setattr(library, name, lambda *asked: change(right(*asked), *asked))
 
 
 def lose(machine: Machine, index: int) -> None:

@@ -198,10 +198,10 @@ def test_what_a_device_is_called_does_not_command_the_terminal(
     assert all(mark.isprintable() or mark == "\n" for mark in shown)
 
 
-UNWRITTEN = 2, b"dgx-telemetry: cannot write its output: No space left on device\n"
+UNWRITTEN = 2, "dgx-telemetry: cannot write its output: No space left on device\n"
 IN_SHELL = {
-    "check --timeout 60 --simulate k40:idle >&-": (0, b""),
-    "check --timeout 60 --simulate k40:idle <&- >&- 2>&-": (0, b""),
+    "check --timeout 60 --simulate k40:idle >&-": (0, ""),
+    "check --timeout 60 --simulate k40:idle <&- >&- 2>&-": (0, ""),
     "--help >/dev/full": UNWRITTEN,
     "once --simulate k40:idle >/dev/full": UNWRITTEN,
 }
@@ -209,15 +209,7 @@ IN_SHELL = {
 
 @pytest.mark.parametrize("words", IN_SHELL)
 def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
-    ended = subprocess.run(
-        f"{shlex.quote(sys.executable)} -m agent {words}",
-        shell=True,
-        cwd=ROOT,
-        env=clean_environment(),
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    ended = run_to_end(["sh", "-c", f"{shlex.quote(sys.executable)} -m agent {words}"])
     assert (ended.returncode, ended.stderr) == IN_SHELL[words]
 
 

@@ -19,6 +19,7 @@ from agent.sources import activity, pcie
 from agent.sources.xid import handle_address
 from agent.specs.sheets import SpecConfig, load
 from agent.status.words import finding_text
+from tests.support.machine_controls import change_answer
 from tests.support.machines import AgentBench, Played, played, simulated
 from tests.support.nightly import covering
 
@@ -104,14 +105,12 @@ def test_a_gpu_that_is_divided_has_none() -> None:
 def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentBench:
     """A machine of which one GPU answers one question with this number."""
     library = bench.machine.nvml
-    honest = getattr(library, call)
-    uuid = library.nvmlDeviceGetUUID
 
-    def odd(handle: object) -> int:
+    def odd(right: int, handle: object) -> int:
         known = library.nvmlDeviceGetHandleByIndex(index)
-        return answer if uuid(handle) == uuid(known) else int(honest(handle))
+        return answer if handle_address(handle) == handle_address(known) else right
 
-    setattr(library, call, odd)
+    change_answer(library, call, odd)
     return bench
 
 

@@ -3,6 +3,7 @@
 import random
 from functools import partial
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from agent.sources import nvlink
 from agent.specs.sheets import SystemSpec, load
 from agent.status.words import finding_text
 from tests.support.call_count import calls_of
+from tests.support.machine_controls import change_answer
 from tests.support.machines import AgentBench, simulated
 
 MESHED = ("dgx-1-p100", "dgx-1-v100", "dgx-station-v100")
@@ -130,13 +132,8 @@ def test_what_is_down_is_reported_once(scenario: str) -> None:
 
 def test_a_link_between_gpus_behind_switches_is_found() -> None:
     bench = simulated("dgx-h100:training")
-    library = bench.machine.nvml
-    honest = library.nvmlDeviceGetNvLinkRemoteDeviceType
-
-    def odd(handle: object, link: int) -> int:
-        return 1 if link == 3 else int(honest(handle, link))
-
-    library.nvmlDeviceGetNvLinkRemoteDeviceType = odd
+    name = "nvmlDeviceGetNvLinkRemoteDeviceType"
+    change_answer(bench.machine.nvml, name, lambda right, _, link: 1 if link == 3 else right)
     sentences = shown(bench.run(3), "dgx-h100")
     assert "GPU 0: NVLink topology: 1 link to a npu instead of a switch (3)" in sentences
 
@@ -152,15 +149,12 @@ def test_far_ends_that_are_not_reported_are_not_judged() -> None:
 
 def test_addresses_that_are_of_no_gpu_here_are_not_judged() -> None:
     bench = simulated("dgx-1-v100:training")
-    library = bench.machine.nvml
-    honest = library.nvmlDeviceGetNvLinkRemotePciInfo
 
-    def of_the_host(handle: object, link: int) -> object:
-        info = honest(handle, link)
+    def of_the_host(info: Any, *_: Any) -> Any:
         info.busId = info.busId.replace("00000000:", "000000F0:").encode()
         return info
 
-    library.nvmlDeviceGetNvLinkRemotePciInfo = of_the_host
+    change_answer(bench.machine.nvml, "nvmlDeviceGetNvLinkRemotePciInfo", of_the_host)
     assert shown(bench.run(3), "dgx-1-v100") == []
     addresses = {
         labels["remote_pci_bus_id"][:8] for labels in bench.samples.labelled(nvlink.LINK_INFO)

@@ -8,7 +8,7 @@ from agent.model import Metric, Reason
 from agent.sources import activity, nvlink, pcie, power, xid
 from agent.sources.agent_health import SOURCE_UP
 from agent.specs import xids
-from tests.support.machine_controls import lose, restore
+from tests.support.machine_controls import change_answer, lose, restore
 from tests.support.machines import AgentBench, simulated
 
 UNKNOWN_ERROR = 999
@@ -61,14 +61,13 @@ def test_gpm_that_never_works_does_not_hold_up_readiness() -> None:
 def test_one_odd_link_silences_no_other() -> None:
     bench = simulated("dgx-station-v100:idle").run(3)
     library = bench.machine.nvml
-    honest = library.nvmlDeviceGetNvLinkState
 
-    def odd(handle: object, link: int) -> int:
+    def odd(right: int, _: object, link: int) -> int:
         if link == 3:
             raise library.NVMLError(UNKNOWN_ERROR)
-        return int(honest(handle, link))
+        return right
 
-    library.nvmlDeviceGetNvLinkState = odd
+    change_answer(library, "nvmlDeviceGetNvLinkState", odd)
     bench.skip(60).run(8)
     up = Counter(key[0] for key in values(bench, nvlink.LINK_UP))
     assert set(up.values()) == {3}
@@ -78,49 +77,25 @@ def test_one_odd_link_silences_no_other() -> None:
 
 def test_gpm_samples_are_given_back() -> None:
     bench = simulated("dgx-h100:training", gpus=3)
-    library, held = bench.machine.nvml, Counter[str]()
-    alloc, free = library.nvmlGpmSampleAlloc, library.nvmlGpmSampleFree
-
-    def counted_alloc() -> object:
-        held["samples"] += 1
-        return alloc()
-
-    def counted_free(sample: object) -> object:
-        held["samples"] -= 1
-        return free(sample)
-
-    library.nvmlGpmSampleAlloc, library.nvmlGpmSampleFree = counted_alloc, counted_free
     bench.run(3)
-    assert held["samples"] == 9
+    assert bench.machine.nvml.held()[2] == 9
     bench.agent.gpus.next_all_gpus = 0.0
     bench.run(15)
     lose(bench.machine, 2)
     bench.run(3)
     restore(bench.machine, 2)
     bench.run(15)
-    assert held["samples"] == 9
+    assert bench.machine.nvml.held()[2] == 9
 
 
 def test_a_connection_that_fails_half_way_lets_go_of_the_driver() -> None:
     bench = simulated("gtx-1080:training")
-    library, held = bench.machine.nvml, Counter[str]()
-    init, shutdown = library.nvmlInit, library.nvmlShutdown
-
-    def counted_init() -> None:
-        init()
-        held["nvml"] += 1
-
-    def counted_shutdown() -> None:
-        shutdown()
-        held["nvml"] -= 1
-
-    library.nvmlInit, library.nvmlShutdown = counted_init, counted_shutdown
     bench.machine.driver.fail("nvmlDeviceGetCount", 9)
     bench.run(40)
-    assert held["nvml"] == 0
+    assert bench.machine.nvml.held()[0] == 0
     bench.machine.driver.fail("nvmlDeviceGetCount", None)
     bench.run(15)
-    assert held["nvml"] == 1
+    assert bench.machine.nvml.held()[0] == 1
     assert all(bench.samples.all(SOURCE_UP).values())
 
 

@@ -61,9 +61,7 @@ def test_nothing_is_reported_twice(divided: AgentBench) -> None:
     """Of the whole GPU only what no instance has; its processes are those of its instances."""
     labels = divided.machine.gpus[0]
     for metric in (gpu.UTILIZATION, activity.ACTIVITY, activity.SM_ACTIVE, memory.USED):
-        absence = divided.samples.absence(metric, "0", labels.uuid)
-        assert absence is not None
-        assert absence.reason is Reason.MIG
+        assert [one.reason for one in divided.absent(metric)] == [Reason.MIG]
     assert divided.samples.value(process.PROCESSES, "0", labels.uuid) == 3
 
 
@@ -86,10 +84,8 @@ def test_ampere_shows_no_activity_of_an_instance() -> None:
     bench = simulated("dgx-a100:training+mig", gpus=1).run(7)
     assert rows(bench, instances.INSTANCE_PROCESSES) == {FIRST: 1, SECOND: 0, THIRD: 0}
     assert not rows(bench, instances.ACTIVITY)
-    uuid = bench.machine.gpus[0].uuid
-    absence = bench.samples.absence(instances.ACTIVITY, "0", uuid, FIRST)
-    assert absence is not None
-    assert absence.reason is Reason.UNSUPPORTED
+    absent = {one.labels[2]: one.reason for one in bench.absent(instances.ACTIVITY)}
+    assert absent[FIRST] is Reason.UNSUPPORTED
 
 
 def test_a_pod_with_an_instance_was_given_its_gpu() -> None:

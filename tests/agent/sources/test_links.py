@@ -12,6 +12,7 @@ from agent.model import Metric, Reason
 from agent.simulator import driver, fields
 from agent.sources import clocks, fabric, memory, nvlink, pcie, power, system
 from agent.status.words import finding_text
+from tests.support.machine_controls import change_answer
 from tests.support.machines import AgentBench, simulated
 
 CASES = tomllib.loads(Path(__file__).with_name("links.toml").read_text("utf-8"))
@@ -56,13 +57,11 @@ def test_each_bit_and_the_summary_count_once(mask: int, summary: int, kinds: lis
 
 def test_an_odd_mask_costs_no_state() -> None:
     bench = simulated(H100.format(""), gpus=2)
-    asked = bench.machine.nvml.nvmlDeviceGetGpuFabricInfoV
 
-    def odd(handle: Any, info: Any) -> None:
-        asked(handle, info)
+    def odd(_: object, __: object, info: Any) -> None:
         info._obj.healthMask = 0xFFFFFFFF
 
-    bench.machine.nvml.nvmlDeviceGetGpuFabricInfoV = odd
+    change_answer(bench.machine.nvml, "nvmlDeviceGetGpuFabricInfoV", odd)
     bench.run(2)
     assert set(bench.samples.all(fabric.FABRIC_STATE).values()) == {fabric.COMPLETED}
     assert not bench.samples.all(fabric.HEALTH)
@@ -101,16 +100,14 @@ def test_links_that_are_refused_later_cost_no_other_read() -> None:
 
 def test_an_action_without_a_name_is_a_fault() -> None:
     bench = simulated(H100.format(""), gpus=1)
-    answers = bench.machine.nvml.nvmlDeviceGetFieldValues
 
-    def odd(handle: Any, asked: Any) -> Any:
-        found = answers(handle, asked)
+    def odd(found: Any, *_: Any) -> Any:
         for one in found:
             if one.fieldId == 230:
                 one.nvmlReturn, one.value.uiVal, one.valueType = 0, 77, 1
         return found
 
-    bench.machine.nvml.nvmlDeviceGetFieldValues = odd
+    change_answer(bench.machine.nvml, "nvmlDeviceGetFieldValues", odd)
     found = [f for f in Search().findings(bench.run(2).latest) if f.kind == "recovery_needed"]
     assert "77" in finding_text(found[0])
 
