@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from agent import __version__
+from tests.stack.running import run_to_end
 from tests.support.nightly import NIGHTLY
 from tests.support.repository import ROOT
 
@@ -20,10 +20,7 @@ WORKFLOWS = ROOT / ".github/workflows"
 
 
 def release(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [str(ROOT / "deploy/release"), *words]
-    return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
+    return run_to_end([ROOT / "deploy/release", *words], **environment)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +39,7 @@ def test_a_wrong_word_is_refused(words: tuple[str, ...], said: str) -> None:
 @pytest.mark.needs("actionlint")
 def test_actionlint_has_no_finding(tmp_path: Path) -> None:
     def found(*workflows: Path) -> str:
-        command = ["actionlint", "-no-color", "-shellcheck=", *map(str, workflows)]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return run_to_end(["actionlint", "-no-color", "-shellcheck=", *workflows]).stdout
 
     assert found(*WORKFLOWS.glob("*.yml")) == ""
     wrong = tmp_path / "wrong.yml"

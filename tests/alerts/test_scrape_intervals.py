@@ -17,7 +17,7 @@ from tests.alerts.test_ways import SHORT, Change, each, some_fail
 from tests.support import alert_input
 from tests.support.alert_cases import Table
 from tests.support.alert_input import SCRAPE, Case, Points, Series, named, on, scrapes, steady
-from tests.support.alert_replay import rules_of, run_promtool
+from tests.support.alert_replay import judged
 from tests.support.nightly import NIGHTLY
 
 S = alert_input.SYSTEMS[0]
@@ -36,14 +36,8 @@ def left_open(rules: str) -> str:
 def failing(folder: Path, cases: Iterable[Case], evaluated: int, *, is_open: bool) -> str:
     """Return the faults that promtool finds if rules are evaluated every so many seconds."""
     found = list(cases)
-    rules = rules_of({case.alert for case in found}, texts=False)
-    (folder / "rules.yaml").write_text(left_open(rules) if is_open else rules)
-    content = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": f"{evaluated}s",
-        "tests": [alert_input.group(case) for case in found],
-    }
-    return run_promtool(folder, content)
+    alerts, tests = {case.alert for case in found}, map(alert_input.group, found)
+    return judged(folder, alerts, evaluated, tests, left_open if is_open else str)
 
 
 def in_turn(*evaluated: int) -> pytest.MarkDecorator:

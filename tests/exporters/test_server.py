@@ -14,7 +14,7 @@ from aiohttp import web
 from exporters.server import MOST_CONNECTIONS, TLS_BUFFER, serve
 from tests.support.patience import PATIENCE
 from tests.support.served import served
-from tests.support.web_files import Authority, trusting
+from tests.support.web_files import TLS, trusting, web_file
 
 PASSIVE = socket.AI_PASSIVE
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -146,10 +146,8 @@ async def test_a_flood_of_one_client_costs_no_other_its_connection() -> None:
             writer.close()
 
 
-async def test_handshakes_that_never_begin_leave_files_to_the_agent(tmp_path: Path) -> None:
-    pair, web = Authority(tmp_path).sign("agent"), tmp_path / "web.yml"
-    web.write_text(f"tls_server_config: {{cert_file: {pair.cert}, key_file: {pair.key}}}")
-    async with served(str(web)) as at:
+async def test_handshakes_that_never_begin_leave_files_to_the_agent(folder: Path) -> None:
+    async with served(web_file(folder, TLS)) as at:
         silent = [
             await asyncio.open_connection("127.0.0.1", at.port) for _ in range(MOST_CONNECTIONS + 2)
         ]
@@ -157,19 +155,16 @@ async def test_handshakes_that_never_begin_leave_files_to_the_agent(tmp_path: Pa
             with suppress(ConnectionError):
                 assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         assert not silent[2][0].at_eof()
-        assert await at.status(trust=trusting(tmp_path)) == 200
+        assert await at.status(trust=trusting(folder)) == 200
         for _, writer in silent:
             writer.close()
 
 
-async def test_handshakes_that_end_in_the_middle_leave_little_memory(tmp_path: Path) -> None:
+async def test_handshakes_that_end_in_the_middle_leave_little_memory(folder: Path) -> None:
     """4,000 of them took 680 MB: each left 0.2 in a cycle."""
-    pair = Authority(tmp_path).pair
-    web = tmp_path / "web.yml"
-    web.write_text(f"tls_server_config: {{cert_file: {pair.cert}, key_file: {pair.key}}}")
     gc.disable()
     try:
-        async with served(str(web)) as at:
+        async with served(web_file(folder, TLS)) as at:
             for _ in range(8):
                 _, writer = await asyncio.open_connection("127.0.0.1", at.port)
                 writer.write(b"\x16\x03\x01\x02\x00\x01")  # the beginning of a ClientHello

@@ -20,9 +20,7 @@ def _taped(part: Callable[[Watcher], Iterator[Figure]], name: str) -> Iterator[F
     """A part on an agent whose hardware is recorded; the tape is kept where DGX_TAPES says."""
     directory = os.environ.get("DGX_TAPES")
     if not directory:
-        watcher = Watcher()
-        watcher.ticks(2.5)
-        yield from part(watcher)
+        yield from part(_warm())
         return
     hardware, recorder = recorded(real_hardware(), MachineClock())
     watcher = Watcher(hardware)

@@ -1,13 +1,13 @@
 """Bytes and joules against loads of known size."""
 
+import time
 from collections.abc import Iterator
 
 from agent.hardware.buffers import POWER_SAMPLES, SampleBuffer
 from agent.hardware.device import NvmlDevice
-from agent.hardware.gpm import GpmId
-from agent.model import Metric
+from agent.hardware.gpm import Gpm, GpmId
 from agent.sources import activity, nvlink, pcie, power
-from tests.hardware.bench import Figure, Point, Watcher, running, slope
+from tests.hardware.bench import Figure, Watcher, running, slope
 
 LINK_BYTES = 25e9
 NCCL_WITHIN = 0.005
@@ -50,10 +50,8 @@ def gpm_unit(watcher: Watcher, seconds: float = 20.0) -> Iterator[Figure]:
 
     A paced copy keeps the counters from wrapping between two readings 50 ms apart.
     """
-    import time
-
     device = device_of(watcher, "0")
-    gpm = watcher_gpm(device, watcher)
+    gpm = Gpm(device, watcher.clock.monotonic)  # of our own, beside the agent's
     with running("h2d-paced", seconds + 30) as load:
         time.sleep(2)
         gpm.measurement()
@@ -78,13 +76,6 @@ def gpm_unit(watcher: Watcher, seconds: float = 20.0) -> Iterator[Figure]:
 def _counters(device: NvmlDevice) -> list[int]:
     answers = device.get("FieldValues", [197, 198])  # PCIE_COUNT_TX_BYTES, PCIE_COUNT_RX_BYTES
     return [int(answer.value.uiVal) for answer in answers]
-
-
-def watcher_gpm(device: NvmlDevice, watcher: Watcher):  # type: ignore[no-untyped-def]
-    """A GPM of our own, beside the agent's."""
-    from agent.hardware.gpm import Gpm
-
-    return Gpm(device, watcher.clock.monotonic)
 
 
 def energy(watcher: Watcher, seconds: float = 64.0) -> Iterator[Figure]:
@@ -158,15 +149,10 @@ def link_sum(watcher: Watcher) -> Iterator[Figure]:
     watcher.ticks(1.0)
     for identity in watcher.agent.gpus.inventory.gpus:
         index = str(identity.index)
-        total = _last(watcher, nvlink.RECEIVED, index)
+        total = watcher.points(nvlink.RECEIVED, index)[-1].value
         parts = [
             points[-1].value
             for (name, key), points in watcher.series.items()
             if name == nvlink.LINK_RECEIVED.name and key[0] == index
         ]
         yield Figure(f"gpu{index} sum of {len(parts)} links", sum(parts) / total, 0.999, 1.001, "")
-
-
-def _last(watcher: Watcher, metric: Metric, index: str) -> float:
-    points: list[Point] = watcher.points(metric, index)
-    return points[-1].value

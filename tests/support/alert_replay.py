@@ -9,7 +9,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -171,11 +171,15 @@ def run_promtool(folder: Path, *tests: Mapping[str, object]) -> str:
 
 
 def judged(
-    folder: Path, alerts: Iterable[str], every: float, tests: Iterable[Mapping[str, object]]
+    folder: Path,
+    alerts: Iterable[str],
+    every: float,
+    tests: Iterable[Mapping[str, object]],
+    change: Callable[[str], str] = str,
 ) -> str:
     """Return the faults that promtool finds in tests of these alerts, whose rules are evaluated
-    every so many seconds; empty if there are none."""
-    (folder / "rules.yaml").write_text(rules_of(alerts, texts=False))
+    every so many seconds; empty if there are none. `change` gets the text of the rules."""
+    (folder / "rules.yaml").write_text(change(rules_of(alerts, texts=False)))
     interval = f"{every}s"
     content = {"rule_files": ["rules.yaml"], "evaluation_interval": interval, "tests": [*tests]}
     return run_promtool(folder, content)

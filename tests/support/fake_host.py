@@ -59,6 +59,13 @@ class FakePsutil:
         )
 
 
+def put(root: Path, path: str, text: str) -> None:
+    """Write a file of a tree, and the folders above it."""
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
 class OddTree(RealFiles):
     """A tree in which some paths fail as broken drivers do; keeps what was asked."""
 
@@ -95,9 +102,7 @@ class HostBench:
         self._reads: dict[str, Read] = {}
 
     def write(self, path: str, text: str) -> None:
-        file = self.root / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text + "\n")
+        put(self.root, path, f"{text}\n")
 
     def port(self, device: str, port: str = "1", **changes: str | None) -> None:
         """An InfiniBand port; a change of None leaves the file out. `__` stands for `/`."""

@@ -13,7 +13,7 @@ from agent.polling.reads import ReadCosts, perform
 from agent.sources import workload
 from agent.sources.context import HostOptions
 from agent.threads import Spawn, at_once
-from tests.support.fake_host import FakePsutil, OddTree
+from tests.support.fake_host import FakePsutil, OddTree, put
 from tests.support.frozen_clock import FrozenClock
 
 GPU, OTHER = ("0", "GPU-0"), ("1", "GPU-1")
@@ -39,9 +39,7 @@ class ProcessTree:
         )
 
     def write(self, path: str, text: str) -> None:
-        file = self.root / path.lstrip("/")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+        put(self.root, path, text)
 
     def start(
         self, pid: int, parent: int = 1, *, thread: int = 0, name: str = "python3", at: float = 4e3

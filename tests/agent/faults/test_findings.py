@@ -1,10 +1,8 @@
 """Findings of `check` on simulated machines, and none on a healthy one."""
 
 import tomllib
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -225,18 +223,8 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
 ) -> None:
     """A rule that compares its values finds nothing: there are none."""
     bench = simulated("dgx-h100:training", gpus=2)
-    nvml = bench.machine.nvml
-
-    def refusing(asked: Callable[..., Any]) -> Callable[..., Any]:
-        def ask(handle: Any, *words: Any, **options: Any) -> Any:
-            if handle_address(handle) == handle_address(nvml.nvmlDeviceGetHandleByIndex(1)):
-                raise nvml.NVMLError(3)
-            return asked(handle, *words, **options)
-
-        return ask
-
     for call in calls:
-        setattr(nvml, f"nvml{call}", refusing(getattr(nvml, f"nvml{call}")))
+        bench.machine.driver.fail(f"nvml{call}", 3, 1)
     found = Search().findings(bench.run(8).latest)
     texts = [finding_text(one) for one in found if one.kind == "gpu_refuses"]
     assert len(texts) == 1

@@ -21,6 +21,7 @@ from agent.sources import activity, disk, network, nvlink, system
 from agent.sources.system import FILE, ExpectedGpus
 from agent.specs.sheets import MachineSpecs, SpecConfig
 from agent.status.words import finding_text
+from tests.support.fake_host import put
 from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machine_controls import cut_link, lose
@@ -194,16 +195,10 @@ def test_nothing_is_shown_of_a_nic_that_is_gone() -> None:
     assert bench.samples.value(network.RECEIVED, "eth1") is None
 
 
-def write(root: Path, path: str, text: str) -> None:
-    place = root / path
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
-
-
 def pci(root: Path, address: str, kind: str = "0x030200", driver: str = "nvidia") -> None:
     folder = f"sys/bus/pci/devices/{address}"
-    write(root, f"{folder}/vendor", "0x10de\n")
-    write(root, f"{folder}/class", f"{kind}\n")
+    put(root, f"{folder}/vendor", "0x10de\n")
+    put(root, f"{folder}/class", f"{kind}\n")
     if driver:
         (root / folder / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
 
@@ -215,7 +210,7 @@ def expected(root: Path, folder: Path | None = None, *, keeps: bool = True) -> E
 def test_the_most_of_three_counts_is_expected(tmp_path: Path) -> None:
     assert expected(tmp_path).most(3, 0.0) == 3
     for number in range(4):
-        write(tmp_path, f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information", "")
+        put(tmp_path, f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information", "")
     assert expected(tmp_path).most(3, 0.0) == 4
     for number in range(4):
         pci(tmp_path, f"0000:0{number}:00.0")

@@ -1,8 +1,6 @@
 """GPUs that several share, divided by MIG or in turns; graphics count as work, the server of a
 display does not."""
 
-from typing import Any
-
 import pytest
 
 from agent.config.settings import Settings
@@ -161,11 +159,8 @@ def test_a_program_that_computes_is_a_job_whatever_it_is_called(
 )
 def test_a_refusal_costs_no_other_value_of_a_row(call: str, lost: set[Metric]) -> None:
     bench = simulated("dgx-h100:training+mig", gpus=1)
-
-    def refuses(*_: Any, **__: Any) -> None:
-        raise bench.machine.nvml.NVMLError(3)
-
-    setattr(bench.machine.nvml, call, refuses)
+    for function in (call, f"{call}_v2"):
+        bench.machine.driver.fail(function, 3)
     samples = bench.run(8).samples
     told = {instances.INSTANCE_INFO, instances.USED, instances.TOTAL, instances.INSTANCE_PROCESSES}
     for metric in told - lost:

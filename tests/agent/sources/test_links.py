@@ -88,11 +88,7 @@ def test_links_that_are_refused_later_cost_no_other_read() -> None:
     """The interval of the bytes asked for the links, beyond the bounds of a read."""
     bench = simulated(H100.format(""), gpus=1).run(5)
     assert bench.samples.all(nvlink.TRANSMITTED)
-
-    def refuses(*_: Any) -> None:
-        raise bench.machine.nvml.NVMLError(3)
-
-    bench.machine.nvml.nvmlDeviceGetNvLinkState = refuses
+    bench.machine.driver.fail("nvmlDeviceGetNvLinkState", driver.NOT_SUPPORTED)
     for gpu in bench.agent.gpus.watched.all_gpus():
         gpu.device.ask_again()  # as after a look at the driver's GPUs
     assert bench.run(75).samples.all(power.POWER)
