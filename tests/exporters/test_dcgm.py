@@ -3,6 +3,7 @@
 import gzip
 import re
 import tomllib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from socket import gethostname
@@ -31,12 +32,14 @@ FIELDS = tomllib.loads(Path(__file__).with_name("dcgm.toml").read_text("utf-8"))
 Series = tuple[dict[str, str], float]
 
 
-def exposition(bench: AgentBench, config: DcgmConfig = BOTH) -> DcgmExposition:
+def exposition(
+    bench: AgentBench, selected: Callable[[], DcgmConfig] = lambda: BOTH
+) -> DcgmExposition:
     return DcgmExposition(
         lambda: bench.latest,
         bench.clock.monotonic,
         bench.agent.poller.samples,
-        lambda: config,
+        selected,
     )
 
 
@@ -165,8 +168,8 @@ def test_labels_are_those_of_each_generation() -> None:
 
 def test_a_generation_alone() -> None:
     bench, both = ran(SYSTEMS[0])
-    old = families(exposition(bench, DcgmConfig(enabled=True, names="before-4.9")))
-    new = families(exposition(bench, DcgmConfig(enabled=True, names="4.9")))
+    old = families(exposition(bench, lambda: DcgmConfig(enabled=True, names="before-4.9")))
+    new = families(exposition(bench, lambda: DcgmConfig(enabled=True, names="4.9")))
     assert "DCGM_FI_DEV_FB_USED" in old
     assert "DCGM_FI_DEV_FB_USED_BYTES" not in old
     assert "DCGM_FI_DEV_FB_USED" not in new
@@ -233,12 +236,7 @@ def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
 async def test_over_http_and_off_until_configured(name: str) -> None:
     bench, _ = ran(name)
     config = [DcgmConfig()]
-    shown = DcgmExposition(
-        lambda: bench.latest,
-        bench.clock.monotonic,
-        bench.agent.poller.samples,
-        lambda: config[0],
-    )
+    shown = exposition(bench, lambda: config[0])
     poller = bench.agent.poller
     app = AgentPages(shown, lambda: poller.latest, dcgm=shown).application()
     async with TestClient(TestServer(app), auto_decompress=False) as client:

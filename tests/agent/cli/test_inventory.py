@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import ssl
 import tomllib
 import urllib.error
 import urllib.request
@@ -31,7 +30,7 @@ from agent.errors import BadInput
 from agent.hardware.schedulers import SlurmNode
 from tests.stack.running import Running, eventually
 from tests.support.served import hashed
-from tests.support.web_files import Authority
+from tests.support.web_files import TLS, make_certificates, trusting, web_file
 
 CASES = tomllib.loads(Path(__file__).with_name("inventory.toml").read_text("utf-8"))
 
@@ -153,16 +152,12 @@ def test_the_file_stays_while_slurm_does_not_answer(slurm: Path, tmp_path: Path)
 
 
 def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    pair, web = authority.sign("server"), tmp_path / "web.yaml"
-    web.write_text(
-        f"tls_server_config: {{cert_file: {pair.cert}, key_file: {pair.key}}}\n"
-        f"basic_auth_users: {{prometheus: {hashed('secret')}}}\n"
-    )
-    words = ("inventory", "--slurm", "--listen", "127.0.0.1:0", "--web.config.file", str(web))
+    users = f"basic_auth_users: {{prometheus: {hashed('secret')}}}\n"
+    web = web_file(make_certificates(tmp_path), TLS + users)
+    words = ("inventory", "--slurm", "--listen", "127.0.0.1:0", "--web.config.file", web)
     with Running("agent", *words) as program:
         address = program.line(r"https://127.0.0.1:\d+/targets")[0]
-        trust = ssl.create_default_context(cafile=str(authority.pair.cert))
+        trust = trusting(tmp_path)
 
         def ask(password: str = "secret") -> tuple[int, str]:
             coded = b64encode(f"prometheus:{password}".encode()).decode()

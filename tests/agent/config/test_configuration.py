@@ -27,7 +27,7 @@ from agent.specs.sheets import SaturationConfig, SpecConfig
 from agent.threads import in_time
 from exporters.settings import HttpConfig, parse_listen
 from tests.stack.running import run_to_end
-from tests.support.repository import DEPLOY, ROOT
+from tests.support.repository import DEPLOY
 
 
 def written(kind: Any) -> type:
@@ -347,9 +347,7 @@ def test_openssl_is_loaded_where_a_file_asks_for_it(
     code = "import sys, pathlib; from agent.cli.small_process import leave_tls_out; "
     code += f"leave_tls_out(None, pathlib.Path({str(tmp_path / 'c.toml')!r})); "
     code += "print('ssl' in sys.modules and sys.modules['ssl'] is None)"
-    assert (
-        subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == f"{without}\n"
-    )
+    assert run_to_end([sys.executable, "-c", code]).stdout == f"{without}\n"
 
 
 def test_what_work_returns_or_raises_comes_back() -> None:

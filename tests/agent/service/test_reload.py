@@ -35,7 +35,7 @@ EVERYTHING = Settings(
     ProcessConfig(series=2),
     JobConfig(info=True),
     DiskConfig(re.compile("^nvme")),
-    NetworkConfig(re.compile("^eno")),
+    NetworkConfig(re.compile("^en")),
     Thresholds(held_after=5.0, busy=0.99),
     SaturationConfig(nvlink=0.01, network=0.01),
     LimitsConfig((LimitConfig("disk", "md0", "read", 1e9),)),
@@ -57,7 +57,7 @@ def test_no_counter_goes_back(name: str) -> None:
     before = counters(bench.scrape())
     assert any("state_seconds" in s and value for s, value in before.items())
     follow(bench, EVERYTHING)
-    after = counters(bench.run(3).scrape())
+    after = counters(bench.run(6).scrape())
     assert [s for s, value in before.items() if after.get(s, value) < value] == []
     gone = {re.split("[{]", s)[0] for s in before.keys() - after.keys()}
     assert gone <= {
@@ -66,6 +66,7 @@ def test_no_counter_goes_back(name: str) -> None:
         *("dgx_network_transmitted_bytes_total", "dgx_bandwidth_saturated_seconds_total"),
         "dgx_bandwidth_observed_seconds_total",
     }, "only what is ignored now is gone"
+    assert gone >= {"dgx_disk_read_bytes_total", "dgx_network_received_bytes_total"}
     follow(bench, Settings())
     back = counters(bench.run(5).skip(60).run(5).scrape())
     assert [s for s, value in before.items() if back[s] < value] == [], "and it comes back"
@@ -91,22 +92,6 @@ def test_a_setting_takes_effect_while_the_agent_runs(case: str, tmp_path: Path) 
     if "total" not in pattern:
         bench.run(seconds % 60).skip(seconds - seconds % 60).run(2)
         assert not occurs(pattern)(bench), "and not after"
-
-
-def test_what_is_ignored_goes_at_the_next_look_and_comes_back() -> None:
-    bench = simulated("dgx-1-v100:idle").run(8)
-    disk, nic = r'^dgx_disk_read_bytes_total\{device="md0"', r'^dgx_network_\w+\{device="eno1"'
-    assert occurs(disk)(bench)
-    assert occurs(nic)(bench)
-    both = Settings(DiskConfig(re.compile("^md")), NetworkConfig(re.compile("^eno")))
-    follow(bench, both)
-    bench.run(6)
-    assert not occurs(disk)(bench)
-    assert not occurs(r'^dgx_network_received_bytes_total\{device="eno1"')(bench)
-    follow(bench, Settings())
-    bench.run(6)
-    assert occurs(disk)(bench)
-    assert occurs(nic)(bench)
 
 
 @dataclass
