@@ -84,7 +84,8 @@ def taped_hardware(path: Path, clock: Clock) -> Hardware:
         return f"Recording {path.name}{f' ({notes})' if notes else ''}"
 
     return Hardware(
-        *(lambda: player.nvml, player.host),
+        lambda: player.nvml,
+        player.host,
         playing=playing,
         finished=lambda: player.finished,
         releasable=False,
