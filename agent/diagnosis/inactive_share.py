@@ -80,8 +80,10 @@ def divide_inactive(e: Evidence) -> Shares:
     in_turns = peer is not None and alike(peer.works, 1.0 - e.works)
     left = found.pop(Cause.UNKNOWN, 0.0)
     rest = Cause.REQUESTS if serves(e) else Cause.PEER if in_turns else Cause.UNKNOWN
-    arrived = found.pop(Cause.NETWORK, 0.0) if rest is Cause.REQUESTS else 0.0
-    found[rest] = found.get(rest, 0.0) + left + arrived
+    if rest is Cause.UNKNOWN and e.history.deliveries:  # large requests, or an uneven link
+        large = workload.REST_CORES * KERNEL_RATE * e.second.activity
+        left += found.pop(Cause.NETWORK, 0.0) if serves(e, large) else 0.0
+    found[rest] = found.get(rest, 0.0) + left
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
@@ -153,10 +155,10 @@ def _working(e: Evidence) -> float:
     return cores if cores >= workload.REST_CORES else 0.0
 
 
-def serves(e: Evidence) -> bool:
+def serves(e: Evidence, most: float = MESSAGES) -> bool:
     """Return whether the job is a server: its work comes in bursts, its workers do almost nothing,
-    no thread waits for a file, and it receives only small messages, or, in bursts, data for which
-    the kernel needs little time beside its work. A trainer works or receives data evenly."""
+    no thread waits for a file, and it receives less than `most` bytes per second. A trainer that
+    waits for the network differs only in that its work does not come in bursts."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped or one.spins for one in (e, *e.peers)):
@@ -165,8 +167,7 @@ def serves(e: Evidence) -> bool:
         return False  # the job may wait for a rank on another host
     received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
-    most = workload.REST_CORES * KERNEL_RATE * e.second.activity if e.history.deliveries else 0.0
-    messages = received is not None and received < max(MESSAGES, most) and (read or 0.0) < MESSAGES
+    messages = received is not None and received < most and (read or 0.0) < MESSAGES
     return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
 
 
