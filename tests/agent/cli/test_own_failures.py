@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -124,13 +124,23 @@ def room_for(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, -15)])
-def test_a_check_that_is_ended_leaves_no_process(number: signal.Signals, status: int) -> None:
-    """The child waited forever to write its answer into a pipe that it held open itself."""
-    with Running("agent", "check", "--simulate", "dgx-h100") as check:
+def test_a_check_that_is_ended_leaves_no_process(
+    number: signal.Signals, status: int, tmp_path: Path
+) -> None:
+    """The child waited forever to write its answer into a pipe that it held open itself. Here it
+    reads a configuration that comes late."""
+    os.mkfifo(late := tmp_path / "late.toml")
+    with Running("agent", "check", "--simulate", "dgx-h100", "--config", str(late)) as check:
         eventually(check.children, "the child that looks")
         (child,) = check.children().values()
         assert check.end(number) == status
-        eventually(lambda: not alive(child), "the end of the child")
+        eventually(lambda: _gone(child, late), "the end of the child")
+
+
+def _gone(child: int, late: Path) -> bool:
+    with suppress(OSError):  # nobody reads yet, or any more
+        os.close(os.open(late, os.O_WRONLY | os.O_NONBLOCK))
+    return not alive(child)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
