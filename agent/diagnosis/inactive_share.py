@@ -78,12 +78,10 @@ def divide_inactive(e: Evidence) -> Shares:
     for cause, seconds in parts:
         found[cause] = found.get(cause, 0.0) + seconds
     in_turns = peer is not None and alike(peer.works, 1.0 - e.works)
-    left = found.pop(Cause.UNKNOWN, 0.0)
     rest = Cause.REQUESTS if serves(e) else Cause.PEER if in_turns else Cause.UNKNOWN
-    if rest is Cause.UNKNOWN and e.history.deliveries:  # large requests, or an uneven link
-        large = workload.REST_CORES * KERNEL_RATE * e.second.activity
-        left += found.pop(Cause.NETWORK, 0.0) if serves(e, large) else 0.0
-    found[rest] = found.get(rest, 0.0) + left
+    joined = {rest, Cause.UNKNOWN}
+    joined |= {Cause.NETWORK} if rest is Cause.UNKNOWN and _serves_or_waits(e) else set()
+    found[rest] = sum(found.pop(one, 0.0) for one in joined)
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
@@ -169,6 +167,12 @@ def serves(e: Evidence, most: float = MESSAGES) -> bool:
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = received is not None and received < most and (read or 0.0) < MESSAGES
     return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
+
+
+def _serves_or_waits(e: Evidence) -> bool:
+    """Return whether the job may be a server of large requests, or wait for a link that delivers
+    unevenly: its data comes in bursts, and the kernel needs little time for it beside its work."""
+    return e.history.deliveries and serves(e, workload.REST_CORES * KERNEL_RATE * e.second.activity)
 
 
 def awaited(e: Evidence) -> Evidence | None:
