@@ -24,16 +24,19 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     driver hangs. If `look` raises BadInput, raise it. Return other exceptions as a BROKEN result.
     """
     began = time.monotonic()
+    _interrupts(signal.SIG_BLOCK)  # Python ignores exceptions in functions that run at a fork
     try:
         reading, writing = Pipe(duplex=False)
         child = os.fork()
     except OSError as error:
+        _interrupts(signal.SIG_UNBLOCK)
         return {BROKEN: str(Failure.of(error))}
     if not child:
         reading.close()  # otherwise, a write would block forever after this process has ended
         _answer(look, writing)
     writing.close()
     try:
+        _interrupts(signal.SIG_UNBLOCK)
         raw = reading.recv_bytes() if reading.poll(timeout) else None
     except (EOFError, OSError):  # nothing, or only the beginning
         raw = b""
@@ -53,10 +56,16 @@ def in_child(look: Callable[[], Answer], timeout: float) -> Answer | None:
     return answer
 
 
+def _interrupts(how: int) -> None:
+    """Block or unblock Ctrl-C."""
+    signal.pthread_sigmask(how, [signal.SIGINT])
+
+
 def _answer(look: Callable[[], Answer], writing: Connection) -> None:
     """In the child process, write the result of `look` to the pipe `writing`, and exit without
     waiting for other threads."""
     try:
+        _interrupts(signal.SIG_UNBLOCK)
         nothing = os.open(os.devnull, os.O_RDWR)
         for number in (1, 2):
             os.dup2(nothing, number)

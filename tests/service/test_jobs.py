@@ -23,7 +23,9 @@ AGENT = "ExecStart=/opt/dgx-telemetry/bin/python -OO /mnt/tests/service/used_gpu
 LASTS = 24
 """Seconds of a step; receipts are kept of what lasts 10, and Slurm is asked every 15."""
 
-APART = 2.0
+APART = 3.0
+"""Seconds: two steps begin and end within a tick each, and sacct shows whole seconds."""
+
 LOADS = {
     "cpu": """
 import subprocess, sys, time

@@ -143,6 +143,18 @@ def _gone(child: int, late: Path) -> bool:
     return not alive(child)
 
 
+def test_an_interrupt_while_the_child_is_forked_is_not_lost() -> None:
+    """Python ignores exceptions in functions that run at a fork, as those of `logging` do."""
+    code = """
+import os, signal
+from agent.cli.doctor import in_child
+os.register_at_fork(after_in_parent=lambda: os.kill(os.getpid(), signal.SIGINT))
+in_child(dict, 60.0)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGINT
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_whatever_ends_a_recording_keeps_it(number: int, tmp_path: Path) -> None:
     line = f"record {tmp_path}/x.tape --seconds 6000 --simulate k40:idle"
