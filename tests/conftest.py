@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -117,6 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
     needs = (f"{mark}: needs {', '.join(names)}" for mark, names in PROGRAMS.items())
     for mark in (LONG, NEEDS, *needs):
         config.addinivalue_line("markers", mark)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
     gc.disable()  # each test is searched for garbage once, at its end
     os.environ.setdefault("GOGC", "400")  # programs in Go spent a fifth of their time on garbage
     os.environ["PATH"] = os.pathsep.join((f"{sys.prefix}/bin", os.environ["PATH"], *SERVERS))
