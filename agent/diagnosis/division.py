@@ -187,7 +187,7 @@ def _active(e: Evidence) -> ActiveShares:
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = e.by_links
-    if shares.waiting or shares.communicating or (e.peers and e.history.nvlink_seen):
+    if shares.waiting or shares.communicating or e.joined:
         return shares
     without_work = not_computing(e.second) if communicates_elsewhere(e) is not None else 0.0
     return ActiveShares(shares.busy - without_work, 0.0, without_work)

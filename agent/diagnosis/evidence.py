@@ -25,7 +25,7 @@ SPAN = 6.0
 
 MESSAGES = 0.25e6
 """Bytes per second below which data that processes read or write counts as log lines, and data that
-they receive as requests. With 0.1 or 5 MB/s, the results for all recorded loads are the same."""
+they receive as requests. Some servers receive more (4 and 12 MB/s of sounds and recordings)."""
 
 DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
@@ -274,12 +274,15 @@ class Evidence:
             own = min(counted, 1.0 / KEPT)
         return max(own, stalled)
 
+    @property
+    def joined(self) -> list["Evidence"]:
+        """The peers if NVLink has carried data. Otherwise, GPUs may run parts of a sweep."""
+        return self.peers if self.history.nvlink_seen else []
+
     @cached_property
     def by_links(self) -> ActiveShares:
-        """The time shares of the active GPU. Other GPUs of the job are considered only if NVLink
-        has carried data, because otherwise the GPUs may be running independent parts of a sweep."""
-        joined = self.peers if self.history.nvlink_seen else []
-        return divide(self.second, {peer.gpu: peer.second for peer in joined})
+        """The time shares of the active GPU in comparison with the GPUs that are joined to it."""
+        return divide(self.second, {peer.gpu: peer.second for peer in self.joined})
 
     @cached_property
     def pcie_peer_traffic(self) -> bool:

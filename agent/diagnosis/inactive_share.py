@@ -107,10 +107,10 @@ def copies_alone(e: Evidence) -> float:
 
 def _copied(e: Evidence) -> float:
     """Return the share of time that copies between host and GPU would take at the full PCIe rate.
-    Return 0 if the traffic may be between GPUs, or is that of NCCL: while its kernels wait, they
-    read host memory at up to 12 GB/s, and send a fifteenth of that or more, unlike copies."""
-    wire, collectives = e.fullest("pcie"), e.peers and e.history.nvlink_seen
-    if wire is None or e.pcie_peer_traffic or (collectives and launch_rate(e)):
+    Return 0 if the traffic may be between GPUs or belong to NCCL, whose waiting kernels read host
+    memory at up to 12 GB/s. They send more than a sixteenth of that, as kernel launches do."""
+    wire = e.fullest("pcie")
+    if wire is None or e.pcie_peer_traffic or (e.joined and launch_rate(e)):
         return 0.0
     return sum(rate or 0.0 for rate in e.pcie_rates) / wire.limit
 
@@ -121,13 +121,14 @@ def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
     process has pinned memory, whose copies need no thread, only copies to newly allocated memory
     count, or the time that all copies take at the full rate. `thread` and `kernel` are the shares
     of time that the thread runs in total and in the kernel."""
-    if e.pcie_peer_traffic or (e.peers and e.history.nvlink_seen and launch_rate(e) != 0.0):
+    launches = launch_rate(e)
+    if e.pcie_peer_traffic or (e.joined and launches != 0.0):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     fresh = min(e.host.own("fresh"), e.host.own("system"))  # workers also map memory
     new = min(sent, fresh * processes.FRESH_RATE)
     data, mapping = received / PAGEABLE_RATE + (sent - new) / MAPPED_RATE, new / KERNEL_RATE
-    if (launches := launch_rate(e)) is not None:
+    if launches is not None:
         received -= RECEIVED_BY_LAUNCH * launches
         data = received / PAGEABLE_RATE
         mapping = kernel + fresh if received >= KERNEL_RATE * thread else 0.0

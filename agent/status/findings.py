@@ -1,8 +1,8 @@
 """The findings that the outputs show, each with its alert and first step. Identical findings on
 several GPUs are merged."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace as copied
 
 from msgspec.structs import replace
 
@@ -71,7 +71,7 @@ def merged_shares(findings: Iterable[Finding]) -> dict[str, Finding]:
             if (other.kind, other.names, len(shares)) == (one.kind, one.names, len(one.figures))
             and all(abs(other.figures[0].value - share) <= SAME_SHARE for share in shares)
         )
-        found[one.id] = copied(one, figures=next(near, one.figures))
+        found[one.id] = dataclasses.replace(one, figures=next(near, one.figures))
     return found
 
 
