@@ -65,6 +65,7 @@ def furnish(root: Path, rights: str) -> None:
     ).stdout
     reaching = [line for line in settings.splitlines() if "::Proxy" in line or "::Check-" in line]
     (root / "etc/apt/apt.conf.d/90reaching").write_text("\n".join(reaching) + "\n")
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")  # an installer writes it
     if Path("/etc/pip.conf").exists():
         shutil.copyfile("/etc/pip.conf", root / "etc/pip.conf")
     with (root / "etc/passwd").open("a") as passwd:

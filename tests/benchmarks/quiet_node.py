@@ -83,7 +83,7 @@ def template(name: str) -> dict[Key, float]:
     """The series of a system that the rules ask for, as its golden exposition has them."""
     wanted = TEMPLATES.get(name, name)
     files = sorted(
-        (TESTS / "golden").glob(f"{wanted}*.prom"), key=lambda f: "training" not in f.name
+        (TESTS / "golden").glob(f"{wanted}*.prom"), key=lambda f: ("training" not in f.name, f.name)
     )
     found: dict[Key, float] = {}
     first: dict[str, str] = {}  # device of each metric and path of the host

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import sys
@@ -129,9 +130,9 @@ def test_a_simulated_alert_is_reported_where_up_runs_and_killed_it_takes_its_chi
 
 def test_grafana_is_started_where_it_is_installed(tmp_path: Path) -> None:
     """A stand-in that answers as Grafana does, and writes down how it was started."""
-    server = tmp_path / "grafana-server"
-    server.write_text(
-        f"#!{sys.executable}\n"
+    server, code = tmp_path / "grafana-server", tmp_path / "server.py"
+    server.write_text(f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {code}\n")
+    code.write_text(
         "import http.server, json, os, sys, pathlib\n"
         "pathlib.Path(os.environ['ENVIRONMENT_FILE']).write_text(json.dumps(dict(os.environ)))\n"
         "class Handler(http.server.BaseHTTPRequestHandler):\n"

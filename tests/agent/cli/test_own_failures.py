@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import resource
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,7 +31,8 @@ from tests.support.taped_machine import record
 
 def with_files(number: int, line: str) -> subprocess.CompletedProcess[str]:
     """Run `dgx-telemetry LINE` where a process may have so many files open."""
-    return run_to_end(["bash", "-c", f"ulimit -n {number}; exec {sys.executable} -m agent {line}"])
+    python = shlex.quote(sys.executable)
+    return run_to_end(["bash", "-c", f"ulimit -n {number}; exec {python} -m agent {line}"])
 
 
 def test_a_look_that_broke_is_a_warning_that_drains_no_node() -> None:
