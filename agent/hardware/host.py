@@ -12,6 +12,7 @@ from agent.errors import encodable
 from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, RealKernelLog
 from agent.hardware.schedulers import RealSchedulers, Schedulers
+from agent.hardware.sockets import Sockets, no_sockets, tcp_sockets
 from agent.threads import on_a_thread
 
 FIRST_NAME_SECONDS = 0.05  # Timeout for the first query of a user name, enough for /etc/passwd
@@ -56,14 +57,15 @@ class Psutil(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host: its files, psutil functions, kernel log, and the schedulers that assign GPUs to jobs.
-    The function `login` returns the user name for a user ID."""
+    """A host: its files, psutil functions, kernel log, the schedulers that assign GPUs to jobs, and
+    its TCP sockets. The function `login` returns the user name for a user ID."""
 
     files: FileTree
     psutil: Psutil
     login: Callable[[int], str] = str
     kernel_log: KernelLog = field(default_factory=KernelLog)
     schedulers: Schedulers = field(default_factory=Schedulers)
+    sockets: Sockets = no_sockets
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
@@ -77,4 +79,5 @@ def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
         login=Logins().name,
         kernel_log=RealKernelLog(history, kept),
         schedulers=RealSchedulers(),
+        sockets=tcp_sockets,
     )

@@ -23,9 +23,9 @@ class CgroupTotals(NamedTuple):
     written: float | None
 
 
-def path_of(files: FileTree, pid: int) -> str | None:
-    """Return the cgroup path of a process, relative to /sys/fs/cgroup. Return None for the root
-    cgroup, or if cgroup version 2 is not used."""
+def path_of(files: FileTree, pid: int | str) -> str | None:
+    """Return the cgroup path of a process (`self`: the agent), relative to /sys/fs/cgroup. Return
+    None for the root cgroup, or if cgroup version 2 is not used."""
     for line in text_or_nothing(files, f"/proc/{pid}/cgroup").splitlines():
         number, _, rest = line.partition(":")
         path = rest.partition(":")[2].strip()

@@ -51,6 +51,11 @@ class Masks:
         self._learn(text, mask)
         return mask
 
+    def address(self, text: str) -> str:
+        """Return the mask of an IP address, unless it is that of loopback or of any host."""
+        plain = text in ("0.0.0.0", "::", "::1") or text.startswith("127.")
+        return text if plain else self._mask("host", text)
+
     def host_name(self, text: str) -> None:
         name = text.strip()
         for part in (name, name.partition(".")[0]):

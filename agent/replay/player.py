@@ -7,7 +7,7 @@ import inspect
 import json
 import threading
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from errno import EIO, ENOENT
 from itertools import accumulate, count
@@ -22,6 +22,7 @@ from agent.clock import Clock, SystemClock
 from agent.errors import LogEvent, log
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
+from agent.hardware.sockets import Found, TcpSocket
 from agent.replay import answers
 from agent.replay.answers import CALLS, FIELDS, GPM, AnswerSeries, Json, TapedBuffer, TapedDevice
 
@@ -277,6 +278,12 @@ class TapedFiles(FileTree):
     def link(self, path: str) -> str:
         return str(self.answer(f"link {path}", path, str))
 
+    def sockets(self, cgroups: Collection[str]) -> Found:
+        with suppress(*NO_ANSWER):
+            taped = {path: self.answer(f"sockets {path}", path, list) for path in cgroups}
+            return {path: convert(rows, list[TcpSocket]) for path, rows in taped.items()}
+        raise OSError(EIO, "has other sockets on the tape than a machine has")
+
 
 class TapedPsutil:
     """Replays recorded psutil counters. The option `nowrap` was applied during recording."""
@@ -302,7 +309,8 @@ class TapePlayer:
         self.finished = False  # `run` and `watch` then stop
         files = TapedFiles(self)
         self.nvml = TapedNvml(self)
-        self.host = Host(files=files, psutil=cast(Psutil, TapedPsutil(files)))
+        psutil = cast(Psutil, TapedPsutil(files))
+        self.host = Host(files=files, psutil=psutil, sockets=files.sockets)
 
     def now(self) -> int:
         now = self.clock.monotonic()

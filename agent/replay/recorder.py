@@ -1,9 +1,9 @@
 """Records every response of the hardware, and returns it to the sources."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -13,6 +13,7 @@ from agent.clock import Clock
 from agent.config.atomic_file import atomic_write
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
+from agent.hardware.sockets import Found, Sockets, TcpSocket
 from agent.replay import answers
 from agent.replay.answers import CALLS, FIELDS, GPM, Json, TapedDevice, TapeWriter
 from agent.replay.masks import CGROUPS, HOST_NAME_FILES, Masks, untaped
@@ -175,6 +176,22 @@ class RecordingFiles(FileTree):
         ask = lambda: self._files.link(path)  # noqa: E731
         return self.asked(self._key("link", path), ask, self._masks.text)
 
+    def sockets(self, ask: Sockets, cgroups: Collection[str]) -> Found:
+        """Return the sockets of cgroups from `ask`. Record those of each cgroup apart."""
+        once = cache(lambda: ask(cgroups))
+
+        def masked(found: list[TcpSocket]) -> Json:
+            mask = self._masks.address
+            ends = ((mask(one.address), mask(one.remote_address)) for one in found)
+            pairs = zip(found, ends, strict=True)
+            return [[*one._replace(address=a, remote_address=b)] for one, (a, b) in pairs]
+
+        def of(path: str) -> list[TcpSocket]:
+            key = f"sockets {self._masks.group(path)}"
+            return self.asked(key, lambda: once().get(path, []), masked)
+
+        return {path: of(path) for path in cgroups}
+
     def _key(self, question: str, path: str) -> str:
         return f"{question} {self._masks.path(path)}"
 
@@ -204,6 +221,7 @@ class TapeRecorder:
         self.host = Host(
             files=files,
             psutil=cast(Psutil, RecordingPsutil(host.psutil, files)),
+            sockets=partial(files.sockets, host.sockets),
             kernel_log=host.kernel_log,  # not recorded, as it contains program names
         )
 

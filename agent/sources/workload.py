@@ -4,6 +4,7 @@ Nothing is read for GPUs without processes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agent.bounds import MOST_AT_REST
@@ -62,6 +63,10 @@ UNSEEN = Absent(
 MOST_JOBS = 8
 REST_CORES = 0.05  # CPU usage in cores below which processes count as idle
 CGROUP_HOLDS = 60.0  # Seconds for which a process is assumed to remain in its cgroup
+SOCKETS_EVERY = 2.0  # Seconds between looks at sockets
+LEAST_RECEIVED = 0.25e6
+"""Bytes per second that a network namespace must have received within the last CGROUP_HOLDS seconds
+for the agent to look at the sockets of jobs."""
 
 
 def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
@@ -85,6 +90,9 @@ class Workload:
     _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
     _moved: dict[int, int] = field(default_factory=dict)  # bytes by PID, in the last read
     _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # shared by all GPUs
+    _received: dict[Labels, tuple[float, float]] = field(default_factory=dict)  # at, bytes
+    _receives: float = 0.0  # until
+    _look: float = 0.0  # the next one
 
     def read(self, out: ReadOutput) -> None:
         now = dict(self.gpu_processes)
@@ -105,6 +113,7 @@ class Workload:
             if pids:
                 self._add_times(out, gpu, pids, self.times.read(gpu, pids, all_pids, out.at))
                 self._add_cgroup(out, gpu, pids[0])
+        self._look_at_sockets(out, all_pids)
         self.times.forget(now, out.at)
         for gpu in self._seconds.keys() - now.keys():
             del self._seconds[gpu]
@@ -202,10 +211,11 @@ class Workload:
         received = cgroup.received(self.host.files, pid)
         if received is not None:
             out.add(RECEIVED, received, *gpu)
-        path, until = self._cgroups.get(pid, (None, 0.0))
-        if out.at >= until:
-            path = cgroup.path_of(self.host.files, pid)
-            self._cgroups[pid] = path, out.at + CGROUP_HOLDS
+            at, before = self._received.get(gpu, (out.at, received))
+            self._received[gpu] = out.at, received
+            if received - before > LEAST_RECEIVED * (out.at - at):
+                self._receives = out.at + CGROUP_HOLDS
+        path = self._path(pid, out.at)
         if path is None:
             return
         totals = self._totals.get(path)
@@ -216,6 +226,24 @@ class Workload:
         for metric, value in ((CGROUP_READ, totals.read), (CGROUP_WRITTEN, totals.written)):
             if value is not None:
                 out.add(metric, value, *gpu)
+
+    def _path(self, pid: int, at: float) -> str | None:
+        """Return the cgroup of a process, which is read once in CGROUP_HOLDS seconds."""
+        path, until = self._cgroups.get(pid, (None, 0.0))
+        if at >= until:
+            path = cgroup.path_of(self.host.files, pid)
+            self._cgroups[pid] = path, at + CGROUP_HOLDS
+        return path
+
+    def _look_at_sockets(self, out: ReadOutput, pids: Iterable[int]) -> None:
+        """Look at the sockets of the jobs' cgroups, except the root cgroup and that of the agent,
+        which have sockets of others."""
+        if out.at >= self._look and out.at < self._receives:
+            self._look = out.at + SOCKETS_EVERY - intervals.TICK / 2
+            others = {None, cgroup.path_of(self.host.files, "self")}
+            if paths := {self._path(pid, out.at) for pid in pids} - others:
+                with suppress(OSError):
+                    self.host.sockets({str(path) for path in paths})
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:

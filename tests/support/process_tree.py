@@ -1,11 +1,12 @@
 """A /proc of made-up processes below a folder, and what the agent reads of them."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import Host
+from agent.hardware.sockets import Found
 from agent.jobs.allocation import Allocations
 from agent.model import Metric, Reading
 from agent.polling.gpu_state import GpuProcesses
@@ -30,13 +31,20 @@ class ProcessTree:
         self.gpu_processes = GpuProcesses()
         self.parents: dict[int, tuple[int, str, float]] = {}
         self.write("/proc/uptime", "5000.00 1.00")
-        host = Host(self.tree, FakePsutil(), login={1000: "ada"}.__getitem__)
+        self.sockets: Found = {}
+        self.looks: list[set[str]] = []
+        users = {1000: "ada"}
+        host = Host(self.tree, FakePsutil(), login=users.__getitem__, sockets=self._look)
         self.configuration = Configuration(Settings(workload.JobConfig(info)))
         options = HostOptions(self.configuration)
         self.allocations = Allocations()
         (self._read,) = workload.reads(
             host, self.clock, options, self.gpu_processes, self.allocations, spawn=spawn
         )
+
+    def _look(self, cgroups: Collection[str]) -> Found:
+        self.looks.append(set(cgroups))
+        return self.sockets
 
     def write(self, path: str, text: str) -> None:
         put(self.root, path, text)
