@@ -63,7 +63,7 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
     SimulationError if the specification is invalid."""
     from agent import simulator
 
-    built = simulator.build(simulator.parse(machine), clock)
+    built = simulator.SimulatedSystem(simulator.parse(machine), clock)
     return Hardware(
         library=lambda: built.nvml,
         host=built.host,

@@ -55,10 +55,6 @@ class SimulatedSystem(Machine):
         return scenarios.playing(self.system, self.scenario_given, at - self.began)
 
 
-def build(simulation: Simulation, clock: Clock) -> SimulatedSystem:
-    return SimulatedSystem(simulation, clock)
-
-
 def parse(spec: str) -> Simulation:
     """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if the machine cannot exist."""
     machine, _, scenario = spec.partition(":")

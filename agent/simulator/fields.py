@@ -38,9 +38,8 @@ def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
     if row.counts:
         links = gpu.links if scope == driver.ALL_ONES else [gpu.links[scope]]
         counter = f"wire_{row.counts}" if row.wire else row.counts
-        return (
-            sum(gpu.meter.read_all([f"{counter}{link.number}" for link in links], now)) / row.unit
-        )
+        names = [f"{counter}{link.number}" for link in links]
+        return sum(gpu.meter.read_all(names, now)) / row.unit
     if row.hotter is not None:
         return round(gpu.celsius(now)) + row.hotter
     if row.total:

@@ -159,11 +159,7 @@ class SimulatedGpu:
     """A simulated GPU. Times are in seconds since the simulation began."""
 
     def __init__(
-        self,
-        system: SystemModel,
-        driver: SimulatedDriver,
-        index: int,
-        links: list[SimulatedLink],
+        self, system: SystemModel, driver: SimulatedDriver, index: int, links: list[SimulatedLink]
     ) -> None:
         self.driver = driver
         self.index = index
@@ -177,13 +173,18 @@ class SimulatedGpu:
         self.buffers = SampleBuffers(self.model, index, self.meter)
         self.work = IDLE
         self.processes: list[SimulatedGpuProcess] = []
+        self.repair()
+        self._origin = 0.0  # start time of a step
+        self._heat = (0.0, self._goal())  # time, degrees Celsius
+
+    def repair(self) -> None:
         self.slow = 0.0  # s, duration of each call
         self.mig = self.lost = self.remap_failed = self.flipping = False
         self.health = GpuHealth()
         self.width = self.model.lanes
         self.cut_peers: set[int] = set()
-        self._origin = 0.0  # start time of a step
-        self._heat = (0.0, self._goal())  # time, degrees Celsius
+        for link in self.links:
+            link.cut, link.errors = False, 0.0
 
     def supports(self, of: str) -> bool:
         """Return whether the GPU meets all conditions in `of` (see `meets`)."""

@@ -2,19 +2,17 @@
 
 import threading
 from collections.abc import Iterator
-from difflib import get_close_matches
 from math import inf
 from typing import Any
 
 from agent.clock import Clock
-from agent.errors import BadInput
 from agent.simulator.devices import SimulatedDevices
 from agent.simulator.driver import SimulatedDriver, SimulatedKernelLog
-from agent.simulator.gpu import GpuHealth, SimulatedGpu, SimulatedGpuProcess, wire
+from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess, wire
 from agent.simulator.jobs import SimulatedJobs
 from agent.simulator.loads import ScenarioLoad, parts_of
 from agent.simulator.models import Architecture, SystemModel
-from agent.simulator.scenarios import SLACK, Breakage, Change, breakages, parts, timeline
+from agent.simulator.scenarios import SLACK, Breakage, Change, parts, timeline
 
 LOST_XID = 79  # GPU has fallen off the bus
 
@@ -42,9 +40,6 @@ class Machine:
         self._next: Change = (inf, "")
         self.began = clock.monotonic()
         self._epoch = clock.time()
-        for fault in breakages(scenario, system):
-            for path in (*fault.set, *fault.breaks, *(call[0] for call in fault.call)):
-                self._part(str(path))  # now, so that a misspelt name ends the start
         self.set_scenario(scenario)
         for gpu in self.gpus:
             gpu.settle_at_once(self.now)
@@ -109,14 +104,9 @@ class Machine:
         self.apply()
 
     def _part(self, path: str) -> Any:
-        """Return the object at an attribute path of this machine, such as `gpus.0.health`. Raise
-        BadInput if there is none."""
+        """Return the object at an attribute path of this machine, such as `gpus.0.health`."""
         found: Any = self
         for name in path.split("."):
-            if not name.isdecimal() and not hasattr(found, name):
-                near = get_close_matches(name, [one for one in dir(found) if one[0] != "_"], 1)
-                hint = f", is it {near[0]}?" if near else ""
-                raise BadInput(f"agent/simulator/scenarios.toml: there is no {path}{hint}")
             found = found[int(name)] if name.isdecimal() else getattr(found, name)
         return found
 
@@ -189,13 +179,7 @@ class Machine:
         for device in (host, *host.disks, *host.arrays, *host.ports):
             device.faults.clear()
         for gpu in self.gpus:
-            gpu.slow = 0.0
-            gpu.mig = gpu.lost = gpu.remap_failed = gpu.flipping = False
-            gpu.health = GpuHealth()
-            gpu.width = gpu.model.lanes
-            gpu.cut_peers.clear()
-            for link in gpu.links:
-                link.cut, link.errors = False, 0.0
+            gpu.repair()
 
     def _log_xid(self, index: int, code: int) -> None:
         gpu = self.gpus[index]

@@ -103,11 +103,7 @@ class Meter:
         self._spans: list[_Span] = []
 
     def flow(
-        self,
-        now: float,
-        steady: dict[str, float],
-        steps: StepRates = NO_STEPS,
-        origin: float = 0.0,
+        self, now: float, steady: dict[str, float], steps: StepRates = NO_STEPS, origin: float = 0.0
     ) -> None:
         base, place = self.copy(now), steps.place(now - origin)
         for name in steps.names:
@@ -129,9 +125,7 @@ class Meter:
     def read(self, name: str, at: float) -> float:
         """Return the value of the counter `name` at time `at` (s), at most KEPT_SECONDS ago. Return
         0 if the name is unknown. The first rates also apply before they were set."""
-        since, base, steady, steps, origin = self._span(at)
-        total = base.get(name, 0.0) + steps.count(name, steps.place(at - origin))
-        return total + steady[name] * (at - since) if name in steady else total
+        return self.read_all((name,), at)[0]
 
     def mean(self, name: str, begin: float, end: float) -> float:
         return (self.read(name, end) - self.read(name, begin)) / (end - begin)

@@ -79,12 +79,6 @@ def parts(name: str) -> tuple[str, ...]:
     return names if all(map(_fault, names)) and (len(names) == 1 or TOUR not in names) else ()
 
 
-def breakages(name: str, system: SystemModel) -> list[Breakage]:
-    """Return the faults of a scenario, or of all scenarios in the tour."""
-    names = possible(system) if name == TOUR else parts(name)
-    return [*filter(None, map(_fault, names))]
-
-
 def missing(system: SystemModel, scenario: str) -> str:
     """Return the descriptions of the scenario's requirements that the system does not meet, joined
     by "and". Return an empty string if it meets all."""

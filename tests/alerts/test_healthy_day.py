@@ -56,7 +56,7 @@ class Day:
 
     def start_machine(self) -> None:
         """As after a reboot: every counter begins again, and the agent's do."""
-        self.machine = simulator.build(simulator.parse(f"{SYSTEM}:idle"), self.clock)
+        self.machine = simulator.SimulatedSystem(simulator.parse(f"{SYSTEM}:idle"), self.clock)
         self.start_agent()
 
     def start_agent(self) -> None:

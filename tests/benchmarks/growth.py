@@ -60,7 +60,7 @@ def built(clock: FrozenClock, gpus: int) -> simulator.SimulatedSystem:
     """A DGX H100 of so many GPUs."""
     parsed = simulator.parse(SYSTEM)
     system = replace(parsed.system, buses=tuple(range(1, gpus + 1)))
-    return simulator.build(replace(parsed, system=system), clock)
+    return simulator.SimulatedSystem(replace(parsed, system=system), clock)
 
 
 def crowd(machine: simulator.SimulatedSystem, what: str, size: int) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 from agent import __main__ as command
 from agent.cli import assembly
 from agent.clock import SystemClock
-from agent.simulator import build, parse
+from agent.simulator import SimulatedSystem, parse
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.nvml import SimulatedNvml
 
@@ -40,7 +40,7 @@ class SlowNvml(SimulatedNvml):
     many seconds as it says."""
 
     def __init__(self, token: Path) -> None:
-        super().__init__(build(parse("dgx-h100:training"), SystemClock()))
+        super().__init__(SimulatedSystem(parse("dgx-h100:training"), SystemClock()))
         self.token = token
         self.machine.gpus[ILL].slow = 1.0  # asks `_wait`
 

@@ -64,7 +64,7 @@ def machine(
     """An agent whose workers read on request, and its machine: of this name, unless it is built
     otherwise."""
     clock = FrozenClock()
-    built = build(clock) if build else simulator.build(simulator.parse(name), clock)
+    built = build(clock) if build else simulator.SimulatedSystem(simulator.parse(name), clock)
     hardware = Hardware(lambda: built.nvml, built.host, simulated=True)
     agent = Agent(Settings(), hardware, clock, inline=True)
     workers = [ReadFirst(worker) for worker in agent.poller.workers]

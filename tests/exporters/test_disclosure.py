@@ -84,7 +84,7 @@ class Planted:
 
     def __init__(self, state: Path, *, info: bool) -> None:
         self.clock = FrozenClock()
-        self.machine = simulator.build(simulator.parse("gtx-1080:training"), self.clock)
+        self.machine = simulator.SimulatedSystem(simulator.parse("gtx-1080:training"), self.clock)
         host = replace(
             self.machine.host,
             files=PlantedFiles(self.machine.host.files),

@@ -200,7 +200,7 @@ def library_here() -> Any:
         from agent import simulator
         from agent.clock import SystemClock
 
-        return simulator.build(simulator.parse(system), SystemClock()).nvml
+        return simulator.SimulatedSystem(simulator.parse(system), SystemClock()).nvml
     import pynvml
 
     return pynvml

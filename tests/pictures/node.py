@@ -31,7 +31,7 @@ class Node:
 
     def __init__(self, machine: str, since: float) -> None:
         clock = FrozenClock(since)
-        made = simulation.build(simulation.parse(machine), clock)
+        made = simulation.SimulatedSystem(simulation.parse(machine), clock)
         self.bench = watched(made, clock, Settings(JobConfig(info=True)))
         self.exposition = Exposition(lambda: self.bench.latest, clock.monotonic, process=False)
         self.lock = Lock()

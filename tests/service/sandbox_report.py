@@ -20,7 +20,7 @@ from agent.config.settings import Settings
 from agent.diagnosis import accounting
 from agent.hardware.host import real_host
 from agent.series import SampleStore
-from agent.simulator import build, parse
+from agent.simulator import SimulatedSystem, parse
 from agent.sources import host, workload
 from agent.sources.workload import JobConfig
 
@@ -70,7 +70,7 @@ async def follow(agent: Agent) -> None:
 
 def diagnosis(pid: int) -> dict[str, Any]:
     clock = SystemClock()
-    machine = build(parse(SIMULATED), clock)
+    machine = SimulatedSystem(parse(SIMULATED), clock)
     clock.skip(60.0)
     hardware = Hardware(lambda: OneProcess(machine.nvml, pid), real_host())
     agent = Agent(Settings(JobConfig(info=True)), hardware, clock)

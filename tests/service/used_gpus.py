@@ -17,7 +17,7 @@ from agent.clock import Clock
 from agent.hardware.files import RealFiles
 from agent.hardware.host import Host, real_host
 from agent.jobs.allocation import DRIVER
-from agent.simulator import SimulatedSystem, build, parse
+from agent.simulator import SimulatedSystem, parse
 from agent.simulator.gpu import SimulatedGpuProcess
 
 GIB = 1 << 30
@@ -67,7 +67,7 @@ def _alive(file: Path) -> Iterator[int]:
 
 def hardware(_: object, clock: Clock, **_kept: object) -> Hardware:
     """In place of `hardware_of`."""
-    machine = build(parse(SIMULATED), clock)
+    machine = SimulatedSystem(parse(SIMULATED), clock)
     threading.Thread(target=follow, args=(machine,), daemon=True).start()
     real = real_host()
     files = DriverFiles(gpu.uuid for gpu in machine.gpus)

@@ -14,7 +14,7 @@ from agent.polling.gpu_state import GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.reads import Read, ReadCosts, ReadOutput
 from agent.polling.worker import Finished
-from agent.simulator import build
+from agent.simulator import SimulatedSystem
 from agent.simulator.machine import Machine
 from agent.simulator.nvml import SimulatedNvml
 from agent.sources import power, xid
@@ -74,7 +74,7 @@ class GpuBench:
 
     def __post_init__(self) -> None:
         system = "dgx-h100" if self.gpm else self.system
-        self.machine = build(first_gpus(f"{system}:training", self.gpus), self.clock)
+        self.machine = SimulatedSystem(first_gpus(f"{system}:training", self.gpus), self.clock)
         for gpu in self.machine.gpus:
             gpu.uuid = f"GPU-{gpu.index}"
         self.nvml = OddNvml(self.machine)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from agent import __main__ as command
 from agent.cli import assembly, driver_release
 from agent.clock import SystemClock
-from agent.simulator import build
+from agent.simulator import SimulatedSystem
 from agent.simulator.nvml import SimulatedNvml
 from tests.support.machines import first_gpus
 
@@ -27,7 +27,7 @@ class HeldNvml(SimulatedNvml):
     """Two GPUs, and one open file."""
 
     def __init__(self, node: Path, how: str) -> None:
-        super().__init__(build(first_gpus("dgx-h100:idle", 2), SystemClock()))
+        super().__init__(SimulatedSystem(first_gpus("dgx-h100:idle", 2), SystemClock()))
         self.node, self.how = node, how
         self.opened: BinaryIO | None = None
 

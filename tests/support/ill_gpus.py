@@ -86,7 +86,7 @@ class IllGpus:
     def __init__(self, machine: str) -> None:
         self.clock = SettledClock()
         self._before = _threads()  # of other agents in this process
-        self.machine: Any = simulation.build(simulation.parse(machine), self.clock)
+        self.machine: Any = simulation.SimulatedSystem(simulation.parse(machine), self.clock)
         hardware = Hardware(lambda: self.machine.nvml, self.machine.host, simulated=True)
         self.agent: Agent = Agent(Settings(), hardware, self.clock)
         self.ticks = 0

@@ -111,7 +111,7 @@ def simulated(name: str, config: Settings | None = None, gpus: int | None = None
     `gpus` alone, and misses none, for who would only see more of the same: each costs 3 ms a tick.
     The links of the others lead from GPU to GPU, and they are always whole."""
     clock, config = FrozenClock(), config or Settings()
-    machine = simulation.build(first_gpus(name, gpus), clock)
+    machine = simulation.SimulatedSystem(first_gpus(name, gpus), clock)
     if gpus:
         config = config.including(SpecConfig(gpus=len(machine.gpus)))
     bench = watched(machine, clock, config)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pynvml
 
-from agent.simulator import SimulatedSystem, build, parse
+from agent.simulator import SimulatedSystem, parse
 from tests.support.frozen_clock import FrozenClock
 
 ALL_LINKS = 0xFFFFFFFF
@@ -16,7 +16,7 @@ FABRIC = pynvml.c_nvmlGpuFabricInfo_v2_t
 
 def start(spec: str, seconds: float = 0.0) -> tuple[SimulatedSystem, FrozenClock]:
     clock = FrozenClock()
-    machine = build(parse(spec), clock)
+    machine = SimulatedSystem(parse(spec), clock)
     machine.nvml.nvmlInit()
     clock.advance(seconds)
     return machine, clock

@@ -13,7 +13,7 @@ from agent.hardware.host import Host
 from agent.replay.answers import encode
 from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
-from agent.simulator import SimulatedSystem, build
+from agent.simulator import SimulatedSystem
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import first_gpus
 
@@ -41,7 +41,7 @@ GETTERS = (
 
 def machine(clock: Any, count: int = 2) -> SimulatedSystem:
     """`count` GPUs whose driver has only an older version of one function."""
-    made = build(first_gpus("dgx-h200@580.159.03:training", count), clock)
+    made = SimulatedSystem(first_gpus("dgx-h200@580.159.03:training", count), clock)
     made.driver.fail("nvmlDeviceGetGraphicsRunningProcesses", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     return made
 

@@ -5,7 +5,7 @@ import pytest
 from agent.clock import SystemClock
 from agent.diagnosis import pulses
 from agent.model import Reason, TimedSeries
-from agent.simulator import build, parse
+from agent.simulator import SimulatedSystem, parse
 from agent.sources import power, process
 from tests.support.machine_controls import start_process
 from tests.support.machines import AgentBench, played, simulated
@@ -155,7 +155,7 @@ def test_steps_of_a_job_before_stay_counted() -> None:
 def test_a_fast_simulation_keeps_its_samples_for_as_long(speed: float) -> None:
     """The driver's buffer holds 2.4 s of the time in which the agent's thread must come back."""
     clock = SystemClock(speed)
-    machine = build(parse("dgx-station-v100:training"), clock)
+    machine = SimulatedSystem(parse("dgx-station-v100:training"), clock)
     clock.skip(60.0)
     machine.nvml.nvmlInit()
     samples = machine.nvml.nvmlDeviceGetSamples(gpu(machine), 0, 0)[1]

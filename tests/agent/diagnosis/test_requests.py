@@ -328,7 +328,7 @@ WAYS = {
 
 def bench_of(hidden: str = "^$", error: int = ENOENT) -> AgentBench:
     clock = FrozenClock()
-    machine = simulation.build(first_gpus("dgx-h100:held", 1), clock)
+    machine = simulation.SimulatedSystem(first_gpus("dgx-h100:held", 1), clock)
     files = cast(FileTree, HiddenFiles(machine.host.files, hidden, error))
     return watched(machine, clock, host=dataclasses.replace(machine.host, files=files))
 

@@ -155,7 +155,7 @@ FINDING = "[[limit]] names network eth1 receive, which does not exist here"
 
 def machine() -> tuple[AgentBench, Hotplug]:
     clock = FrozenClock()
-    built = simulation.build(simulation.parse("k40:idle"), clock)
+    built = simulation.SimulatedSystem(simulation.parse("k40:idle"), clock)
     plugs = Hotplug(built.host)
     return watched(built, clock, CONFIG, plugs.wrapped()), plugs
 

@@ -49,7 +49,7 @@ class CountedLibrary:
 def test_the_bare_loop_asks_what_the_agent_asks(state: str) -> None:
     """From the second minute on, when what is found out once has been."""
     clock = FrozenClock()
-    machine = simulation.build(first_gpus(f"dgx-h200:{SCENARIOS[state]}", GPUS), clock)
+    machine = simulation.SimulatedSystem(first_gpus(f"dgx-h200:{SCENARIOS[state]}", GPUS), clock)
     agents, loops = CountedLibrary(machine.nvml), CountedLibrary(machine.nvml)
     hardware = Hardware(lambda: agents, machine.host, simulated=True)
     watcher = Watcher(hardware, clock=clock)

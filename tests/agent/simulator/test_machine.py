@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from agent.clock import SystemClock
-from agent.simulator import SYSTEMS, build, models, parse, scenarios
+from agent.simulator import SYSTEMS, SimulatedSystem, models, parse, scenarios
 from tests.support.call_count import calls_of
 from tests.support.patience import PATIENCE
 from tests.support.simulated_machine import NOT_FOUND, code, field, get, gpm, gpu, start
@@ -98,7 +98,7 @@ def test_heat_and_throttling_stay_apart(system: str) -> None:
 
 
 def test_a_hung_driver_blocks_under_a_running_clock() -> None:
-    machine = build(parse("gtx-1080:training"), SystemClock())
+    machine = SimulatedSystem(parse("gtx-1080:training"), SystemClock())
     machine.nvml.nvmlInit()
     handle = gpu(machine)
     machine.driver.hung = True

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.clock import SystemClock
-from agent.simulator import SimulatedSystem, build, parse
+from agent.simulator import SimulatedSystem, parse
 from agent.simulator.meter import JITTER, Meter, StepRates
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machine_controls import lose, start_process
@@ -133,7 +133,7 @@ def test_rates_change_without_a_jump() -> None:
 
 
 def test_a_fast_clock_has_the_same_steps() -> None:
-    machine = build(parse("dgx-h100:training"), clock := SystemClock(200.0))
+    machine = SimulatedSystem(parse("dgx-h100:training"), clock := SystemClock(200.0))
     least, most = [], []  # how far its time is ahead, however late each look is
     for pause in (0.0, 0.05):
         time.sleep(pause)

@@ -85,7 +85,7 @@ class Garbled(FileTree):
 
 def garbled(system: str, seed: int, texts: list[str], share: float) -> tuple[AgentBench, Garbled]:
     clock = FrozenClock()
-    machine = simulation.build(simulation.parse(system), clock)
+    machine = simulation.SimulatedSystem(simulation.parse(system), clock)
     files = Garbled(machine.host.files, Random(seed), texts, 0.0)
     host = Host(files, machine.host.psutil, machine.host.login)
     bench = watched(machine, clock, EVERYTHING, host)
@@ -145,7 +145,7 @@ class Blocking(FileTree):
 )
 def test_a_device_that_hangs_costs_its_source_alone(end: str, down: str) -> None:
     clock, free = SystemClock(20.0), threading.Event()
-    machine = simulation.build(first_gpus("dgx-h100:idle", 1), clock)
+    machine = simulation.SimulatedSystem(first_gpus("dgx-h100:idle", 1), clock)
     files = Blocking(machine.host.files, end, free)
     host = replace(machine.host, files=files)
     agent = Agent(Settings(), Hardware(lambda: machine.nvml, host, simulated=True), clock)
