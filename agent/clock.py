@@ -42,18 +42,15 @@ class ProcessorTime(NamedTuple):
         CPU or for Python's interpreter lock. The kernel counts a wait for the lock as sleep, like a
         wait in a driver. However, a wait for the lock consists of short sleeps, and ends when the
         thread that holds the lock, probably the busiest other thread, has run."""
-        since = self._since(before)
+        since = self.since(before)
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)
         holder = max((other.ran + other.queued for other in since.values()), default=0.0)
         lock = min(asleep, holder, mine.slices * SLEEP_FOR_LOCK)
         return max(mine.queued + lock, self.late - before.late)
 
-    def queued_since(self, before: "ProcessorTime") -> float:
-        """Return the sum of the seconds for which each thread waited for a CPU since `before`."""
-        return sum(thread.queued for thread in self._since(before).values())
-
-    def _since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:
+    def since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:
+        """Return the times of each thread since `before`."""
         return {
             thread: ThreadTime(*map(sub, time, before.threads.get(thread, NO_TIME)))
             for thread, time in self.threads.items()

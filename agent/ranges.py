@@ -35,12 +35,6 @@ def consecutive(indices: Iterable[int]) -> list[list[int]]:
     return runs
 
 
-def ranges(indices: Iterable[int]) -> str:
-    """Return GPU indices as ranges, for example `0-3,5`."""
-    runs = consecutive(indices)
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
-
-
 def gpus_named(indices: Iterable[int]) -> str:
     """Return GPU indices with a noun, for example `GPU 3` or `GPUs 1-3 and 5`."""
     runs = consecutive({*indices})
@@ -89,4 +83,6 @@ def _ranged(names: list[list[str]]) -> list[str]:
     if len(apart) != 1:
         return list(map("".join, names))
     begin, end = ("".join(part) for part in (names[0][: apart[0]], names[0][apart[0] + 1 :]))
-    return [f"{begin}{ranges(int(name[apart[0]]) for name in names)}{end}"]
+    runs = consecutive(int(name[apart[0]]) for name in names)
+    shown = (f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+    return [f"{begin}{','.join(shown)}{end}"]

@@ -53,8 +53,6 @@ BOARDS = {
 
 def link_to(board: str) -> str:
     """Return the URL of a dashboard for a table row's node and GPU. It keeps the time range."""
-    if board not in BOARDS:
-        raise ValueError(f"{board} is no board of ours")
     chosen = "".join(f"&var-{label}=${{__data.fields.{label}}}" for label in BOARDS[board])
     kept = "${__url_time_range}&${datasource:queryparam}&${job:queryparam}&${cluster:queryparam}"
     return f"/d/dgx-{board}?{kept}{chosen}"

@@ -100,11 +100,6 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     return {"document": values(status, document(last, last.at)), "text": text, "texts": texts}
 
 
-def exit_status(status: Status) -> int:
-    """Return the exit status for the most severe finding in a status."""
-    return max((STATUS[one.level] for one in status.findings), default=0)
-
-
 def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
     """Return a JSON document of the exit status, the values in the snapshot, and the findings."""
     found = [
@@ -117,7 +112,8 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
         }
         for one in status.findings
     ]
-    return {"status": exit_status(status), **snapshot, "findings": found}
+    exit_status = max((STATUS[one.level] for one in status.findings), default=0)
+    return {"status": exit_status, **snapshot, "findings": found}
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:

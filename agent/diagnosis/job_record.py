@@ -73,9 +73,7 @@ class JobRecord:
     shares: Mapping[GpuKey, float | None] = field(default_factory=dict)
     """The job's share of each GPU that other jobs also use, or None if the share is unknown."""
     slower: Slowdown | None = None
-    missing: dict[str, float] = field(
-        default_factory=dict
-    )  # seconds since the GPU was lost, by UUID
+    missing: dict[str, float] = field(default_factory=dict)  # s since a GPU was lost, by UUID
     _at: float = 0.0
     _wall: float = 0.0
     _slower_since: float | None = None

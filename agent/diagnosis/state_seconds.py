@@ -82,9 +82,9 @@ class SecondsByState:
         self.leader = self._candidate = None
 
     def _lead_until(self, now: float) -> Lead | None:
-        return (
-            self._before if self.leader is None else Lead(self.leader, self.since, self.gaps, now)
-        )
+        if self.leader is None:
+            return self._before
+        return Lead(self.leader, self.since, self.gaps, now)
 
     def _leads(self, pair: Pair, since: float) -> None:
         """Make `pair` the leader. If it was the leader shortly before, keep its start time."""

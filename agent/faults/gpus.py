@@ -27,10 +27,8 @@ SILENT = (Reason.NOT_ANSWERING, Reason.FAILED, Reason.STALLED)
 def of_silent(absence: Absence) -> bool:
     """Return whether a value of a GPU is absent because a driver call failed or timed out."""
     of_gpu = absence.metric.labels[:2] == GPU_LABELS and absence.metric is not STATE
-    timed_out = absence.detail.startswith("nvml")  # otherwise, it is only late
-    return (
-        of_gpu and absence.reason in SILENT and (absence.reason is not Reason.STALLED or timed_out)
-    )
+    late = absence.reason is Reason.STALLED and not absence.detail.startswith("nvml")
+    return of_gpu and absence.reason in SILENT and not late
 
 
 def silent(machine: Look, _: Fault) -> Iterator[Seen]:

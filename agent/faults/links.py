@@ -58,12 +58,8 @@ def slots(machine: Look, _: Fault) -> Iterator[Seen]:
         return
     wanted = samples.where(paths.LIMIT_INFO, path="pcie", origin="hardware", direction="receive")
     for path in sorted({PathKey(*labels[: len(PathKey._fields)]) for labels in wanted}):
-        key, speed, sheet = (
-            path.of,
-            samples.value(paths.LIMIT, *path),
-            samples.value(paths.SPEC, *path),
-        )
-        if key is None or speed is None or sheet is None or speed >= sheet:
+        speed, sheet = (samples.value(metric, *path) for metric in (paths.LIMIT, paths.SPEC))
+        if (key := path.of) is None or speed is None or sheet is None or speed >= sheet:
             continue
         lanes = samples.value(pcie.WIDTH, *key.labels)
         most = samples.value(pcie.GENERATION_LIMIT, *key.labels)

@@ -7,9 +7,7 @@ CPU time per GPU, an energy counter 5 ms, and the counters of 18 links 16 ms.
 TICK = 1.0
 HOST_AT_REST = 5.0  # counters of disks, NICs, and cores while no GPU has a process
 ACTIVITY_BUSY = 1.0  # GPM while a process is on the GPU
-WINDOWS = (
-    3.0  # second GPM sample in a tick while NVLink carries data: 2.3 ms of CPU time per GPU, ...
-)
+WINDOWS = 3.0  # second GPM sample in a tick with NVLink traffic: 2.3 ms of CPU time per GPU, ...
 WINDOW = 0.105  # ... taken this time after the tick; GPM data is refreshed every 0.1 s
 ACTIVITY_IDLE = 5.0  # GPM while no process is on the GPU
 UTILISATION_BUSY = 1.0  # without GPM, with a process on the GPU: 22 to 60 us of CPU time

@@ -73,7 +73,7 @@ class ProcessorWaits:
     def check(self) -> None:
         before, now = self._before, self._clock.processor_time(SHARED)
         self._before, passed = now, now.at - before.at
-        waited = now.queued_since(before)
+        waited = sum(thread.queued for thread in now.since(before).values())
         self.seconds += waited
         if passed > 0.0:
             self.mean += min(1.0, passed / WAIT_SPAN) * (waited / passed - self.mean)
@@ -152,7 +152,7 @@ class Poller:
         """Start all idle workers, wait up to 0.8 s for them, and publish the readings."""
         self.processor_waits.check()  # first, as all turns start with these CPU times
         self.complete = not self.waiting_for()
-        turns = [worker.start_turn() for worker in self.workers if worker.has_work()]
+        turns = [worker.start_turn() for worker in self.workers if worker.busy or worker.due()]
         await self._wait(turns)
         fresh: list[Reading] = []
         gone: set[ReadKey] = set()

@@ -91,10 +91,6 @@ class Worker:
     def __post_init__(self) -> None:
         self._start()
 
-    def has_work(self) -> bool:
-        """Return whether `work` is in progress or any read is due."""
-        return self.busy or self.due()
-
     def start_turn(self) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         ended = loop.create_future()

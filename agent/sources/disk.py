@@ -30,9 +30,7 @@ _METRICS = declared_beside(__file__)
 READ_BYTES = _METRICS["dgx_disk_read_bytes_total"]
 WRITTEN_BYTES = _METRICS["dgx_disk_written_bytes_total"]
 BUSY = _METRICS["dgx_disk_busy_seconds_total"]
-DISK_INFO = replace(
-    _METRICS["dgx_disk_info"], which=lambda labels: labels[-1] != ""
-)  # members of an array
+DISK_INFO = replace(_METRICS["dgx_disk_info"], which=lambda labels: labels[-1] != "")  # in an array
 MEMBERS = _METRICS["dgx_raid_members"]
 MEMBER_FAILED = _METRICS["dgx_raid_member_failed"]
 FAULT = _METRICS["dgx_disk_fault"]

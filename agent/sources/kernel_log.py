@@ -59,9 +59,7 @@ class KernelLogRead:
 
 
 def reads(
-    kernel_log: KernelLog,
-    xid: Callable[[KernelXid], None],
-    answers: Callable[[bool], None],
+    kernel_log: KernelLog, xid: Callable[[KernelXid], None], answers: Callable[[bool], None]
 ) -> Iterator[Read]:
     run, metrics = KernelLogRead(kernel_log, xid, answers).read, (READABLE, SWITCH_ERRORS)
     key = ReadKey("kernel_log", "lines")

@@ -135,12 +135,7 @@ class XidCounts:
             latest = [Sample(LAST, (g, u), float(last.get(u, 0))) for u, g in answering.items()]
             newest = {(u, str(code)): at for u, code, at in came if u in answering}  # all channels
             times = [Sample(AT, (answering[u], u, code), at) for (u, code), at in newest.items()]
-            self._samples = [
-                *_errors(seen, answering),
-                *latest,
-                *times,
-                *self._nvlink_faults(),
-            ]
+            self._samples = [*_errors(seen, answering), *latest, *times, *self._nvlink_faults()]
         out.samples.extend(self._samples)
         for uuid, absent in silent.items():
             out.absent(XID_ERRORS, absent, self._known.get(uuid, ""), uuid)
@@ -159,10 +154,8 @@ class XidCounts:
 
     def _met(self, where: str) -> str:
         """Return the UUID of the GPU at a PCI address, or the address if the GPU is unknown."""
-        place, separator, address = where.partition(":")
-        return (
-            self._places.get(pci_address(address), where) if separator and place == PCI else where
-        )
+        address = where.removeprefix(f"{PCI}:")
+        return where if address == where else self._places.get(pci_address(address), where)
 
     def _nvlink_faults(self) -> Iterator[Sample]:
         for (where, *which), count in sorted(self._faults.items()):

@@ -15,7 +15,7 @@ from agent.limits.paths import PathAccounts
 from agent.model import GpuKey, Labels, Snapshot
 from agent.ranges import gpus_named
 from agent.status.model import AlertStatus, FindingStatus, Level
-from agent.status.words import LEVEL, alert_status, began, finding_text, fires_in, wait
+from agent.status.words import LEVEL, alert_status, began, duration, finding_text, wait
 
 OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
@@ -185,9 +185,10 @@ def _alert(one: ActiveFault, hider: str, stood: float) -> AlertStatus | None:
     name, severity = one.finding.fault.alert, one.finding.severity
     if hider:
         return alert_status(name, severity, AlertState.OFF, f"is held back by {hider}")
+    left = one.hold - stood
     when = {
         AlertState.WOULD_FIRE: "would fire now",
-        AlertState.HOLDING: fires_in(one.hold - stood),
+        AlertState.HOLDING: f"would fire {f'in {duration(left)}' if left > 0 else 'soon'}",
         AlertState.OFF: "does not fire",
     }
     return alert_status(name, severity, one.alert, when[one.alert])

@@ -17,15 +17,7 @@ from agent.status.gpus import Judged, SeenTick
 from agent.status.groups import Members, group_text, grouped, level_of
 from agent.status.model import AlertStatus, HeadlineClause, Level
 from agent.status.source import silence
-from agent.status.words import (
-    GRAVEST_FIRST,
-    SOON,
-    alert_status,
-    began,
-    duration,
-    wait,
-    worst_level,
-)
+from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
 """Kinds of findings about missing data. They are in the headline only if other findings leave room

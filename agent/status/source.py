@@ -26,9 +26,7 @@ class StatusSource:
     jobs: Callable[[], WatchedJobs] = WatchedJobs
     thresholds: Callable[[], AlertThresholds] = AlertThresholds
     simulated: bool = False
-    playing: Callable[[float], str] = lambda _: (
-        ""
-    )  # scenario of a simulated machine, or the recording
+    playing: Callable[[float], str] = lambda _: ""  # the simulated scenario, or the recording
     host: str = ""  # hostname of the machine
 
     @property

@@ -189,11 +189,6 @@ def alert_status(
     return AlertStatus(name=name, severity=LEVEL[severity], state=state, text=text)
 
 
-def fires_in(seconds: float) -> str:
-    """Return the time until an alert would fire, for example `would fire in 4 min`."""
-    return f"would fire in {duration(seconds)}" if seconds > 0 else "would fire soon"
-
-
 def wait(hold: float) -> str:
     """Return the advice to do nothing about a late read unless it stays late for `hold` seconds."""
     return f"Nothing yet: a late read ends by itself. Act if it lasts for {duration(hold)}."

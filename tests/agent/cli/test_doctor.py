@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.check import exit_status, kernel_lines, page
+from agent.cli.check import kernel_lines, page, values
 from agent.cli.doctor import BROKEN, in_child
 from agent.errors import BadInput
 from agent.faults.findings import USUAL, by_kind
@@ -175,5 +175,5 @@ def test_a_finding_shows_whom_its_alert_calls_and_where_to_read_on() -> None:
         r"2 min; more: RUNBOOK.md#dgx",
         said,
     )
-    assert exit_status(machine.status) == 3
-    assert exit_status(shown("dgx-h100:starved-disk").run(8).status) == 0
+    assert values(machine.status, {})["status"] == 3
+    assert values(shown("dgx-h100:starved-disk").run(8).status, {})["status"] == 0

@@ -12,7 +12,7 @@ from agent.cli.watch import ViewChoice, text
 from agent.diagnosis.job_watch import CostConfig
 from agent.faults.monitoring import ABSENT
 from agent.model import Reason
-from agent.ranges import device_ranges, ranges
+from agent.ranges import device_ranges
 from agent.simulator import SYSTEMS
 from tests.support.nightly import covering, shortly
 from tests.support.statuses import shown as machine_of
@@ -191,7 +191,6 @@ def test_text_is_wrapped_within_its_column_and_numbers_are_not() -> None:
 
 
 def test_devices_are_named_in_few_words() -> None:
-    assert ranges([7, 0, 1, 2, 4]) == "0-2,4,7"
     assert device_ranges(("gpu10", "gpu9", "sda", "", "gpu0")) == "gpu0,9-10, sda"
     assert device_ranges(("eth0",), " ") == "eth0"
     assert device_ranges(("mlx5_2:1", "mlx5_0:1", "eth1", "mlx5_1:1")) == "eth1, mlx5_0-2:1"

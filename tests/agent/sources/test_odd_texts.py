@@ -8,7 +8,7 @@ import pynvml
 import pytest
 
 from agent.catalogue import METRICS
-from agent.cli.check import exit_status
+from agent.cli.check import values
 from agent.model import Reason
 from agent.sources import activity, ecc, gpu, instances, memory, power, process, system
 from tests.support.machines import AgentBench, simulated
@@ -62,7 +62,7 @@ def test_a_fault_while_connecting_is_reported_as_what_it_is() -> None:
     assert "ZeroDivisionError: the bindings" in absence.detail
     status = status_of(bench)
     assert "does not answer" not in status.machine.text
-    assert exit_status(status) == 1
+    assert values(status, {})["status"] == 1
 
 
 # ---- answers of another shape than NVML declares, from the start
