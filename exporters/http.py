@@ -50,7 +50,7 @@ class AgentPages:
     )
 
     def application(self, middlewares: Iterable[Middleware] = ()) -> web.Application:
-        app = web.Application(middlewares=[*middlewares, refuse_parameters])
+        app = web.Application(middlewares=middlewares)
         app.on_response_prepare.append(add_headers)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/dcgm", self._dcgm)
@@ -126,15 +126,6 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 async def _healthy(_: web.Request) -> web.Response:
     """Respond with `ok` as long as the agent runs, even if the machine has faults."""
     return web.Response(text="ok\n")
-
-
-@web.middleware
-async def refuse_parameters(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Respond with status 400 to query parameters, because no address of the API has any."""
-    known = request.path.startswith("/api/") and handler is not _no_such_address
-    if request.query_string and known:
-        return web.Response(text=f"{request.path} has no parameters\n", status=400)
-    return await handler(request)
 
 
 async def _no_such_address(request: web.Request) -> web.Response:

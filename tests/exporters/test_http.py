@@ -96,12 +96,9 @@ async def test_ready_says_what_is_awaited() -> None:
 async def test_unknown_paths_and_methods_are_refused_in_plain_text() -> None:
     async with asking(ExpositionBench()) as client:
         unknown, method = await client.get("/nowhere"), await client.post("/metrics", data=b"x")
-        for path in ("hours?since=abc", "jobs?id=3", "snapshot?pretty"):
-            refused = await client.get(f"/api/v1/{path}")
-            said = f"/api/v1/{path.partition('?')[0]} has no parameters\n"
-            assert (refused.status, await refused.text()) == (400, said)
+        for path in ("api/v1/hours?_=123", "api/v1/snapshot?pretty", "metrics?name[]=x"):
+            assert (await client.get(f"/{path}")).status == 200  # of a cache buster, for example
         assert (await client.get("/api/v1/nothing?x=1")).status == 404
-        assert (await client.get("/metrics?name[]=x")).status == 200
         api = await client.get("/api/v1")
         assert (unknown.status, method.status, api.status) == (404, 405, 404)
         assert (
