@@ -140,7 +140,7 @@ class JobWatch:
         left = {pid: record for record in self._records for pid in record.group.pids}
         following: list[JobRecord] = []
         for group in found:
-            known = dict.fromkeys(left[pid] for pid in group.pids & left.keys())
+            known = dict.fromkeys(left[pid] for pid in sorted(group.pids & left.keys()))
             if known:
                 first = min(known, key=lambda record: record.began)
                 for other in known:

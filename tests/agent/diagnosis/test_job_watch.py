@@ -48,6 +48,7 @@ def test_ranks_that_share_no_ancestor_are_joined_by_what_they_do() -> None:
     assert [job.grouped_by for job in shown] == [GroupedBy.ALONE] * 2
     job = only(bench.run(150))
     assert job.grouped_by is GroupedBy.LOCK_STEP
+    assert job.receipt.id.endswith(f"-{min(job.pids)}"), "not that of any of them"
     waits = bench.samples.all(accounting.WAITS_FOR)
     assert {labels[-1] for labels in waits} == {job.receipt.gpus[1].uuid}
 
