@@ -25,7 +25,6 @@ from agent.ranges import gpus_named, is_loopback
 from agent.report.questions import NoAnswer, fetched
 from agent.stack import files, programs
 from agent.stack.child import run_all
-from agent.stack.files import data_folder
 from agent.stack.programs import LOOPBACK, FreePorts, StackProgram, choose
 from exporters.settings import HttpConfig
 
@@ -139,10 +138,12 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
 
 def ports_of(here: HttpConfig) -> FreePorts:
     """Return the ports to use if they are free. The agent's port is that of the setting `listen`,
-    whose host is not used."""
+    whose host is not used. TLS and passwords are not used either, as Prometheus has none."""
     host, port = here.address
     if host != "localhost" and not is_loopback(host):
         say(f"`listen` names {host or 'all addresses'}: this stack listens on loopback only")
+    if here.web_config_file:
+        say("`web_config_file` is not applied: this stack has neither TLS nor passwords")
     return FreePorts(agent=port)
 
 
@@ -159,7 +160,7 @@ def driver_answers() -> bool:
 
 async def _until_signal(plan: StackPlan, data: Path | None) -> None:
     stop = stop_signal(signal.SIGHUP)
-    with data_folder(data) as folder:
+    with files.data_folder(data) as folder:
         ports = choose(plan.ports)
         write_files(folder, plan, ports)
 

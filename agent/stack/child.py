@@ -33,8 +33,8 @@ async def run_all(
     running: dict[str, Process] = {}
 
     def lost(program: StackProgram, how: str) -> None:
-        lines = _log(logs, program).read_text(encoding="utf-8", errors="replace").split("\n")
-        last = next((line for line in reversed(lines) if line.strip()), "it logged nothing")
+        log = (logs / f"{program.name}.log").read_text(encoding="utf-8", errors="replace")
+        last = next((one for one in reversed(log.split("\n")) if one.strip()), "it logged nothing")
         why = f"{program.name} {how}: {last}"
         if not program.optional:
             raise BadInput(why)
@@ -45,7 +45,7 @@ async def run_all(
 
     async def run() -> None:
         for program in programs:
-            running[program.name] = await _started(program, _log(logs, program))
+            running[program.name] = await _started(program, logs / f"{program.name}.log")
         living = []
         for program in programs:
             if how := await _until_ready(program, running[program.name]):
@@ -62,10 +62,6 @@ async def run_all(
     finally:
         work.cancel()
         await asyncio.gather(work, *map(_end, running.values()), return_exceptions=True)
-
-
-def _log(logs: Path, program: StackProgram) -> Path:
-    return logs / f"{program.name}.log"
 
 
 async def _started(program: StackProgram, log: Path) -> Process:

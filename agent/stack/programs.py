@@ -96,7 +96,8 @@ def binary(program: str) -> str:
 
 
 def agent_program(port: int, flags: Sequence[str]) -> StackProgram:
-    return _own("agent", port, "agent", "run", "--listen", f"{LOOPBACK}:{port}", *flags)
+    address = f"{LOOPBACK}:{port}"
+    return _own("agent", port, "agent", "run", "--listen", address, "--web.config.file=", *flags)
 
 
 def fleet_program(

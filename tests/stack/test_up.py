@@ -180,11 +180,11 @@ def test_what_cannot_start_is_reported_in_its_own_words_and_the_page_comes_up(
 
 def test_an_agent_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text('web_config_file = "missing.yaml"\n')
+    config.write_text('system = "dgx-9"\n')
     flags = ("--simulate", "k40:idle", "--config", str(config))
     sentence = refused(*flags, TMPDIR=str(tmp_path))
     assert "agent ended with status 2" in sentence
-    assert "missing.yaml" in sentence
+    assert "'dgx-9'" in sentence
     assert list(tmp_path.glob("dgx-telemetry-up-*")) == []
 
 
@@ -207,7 +207,8 @@ def test_a_file_applies_to_a_simulated_stack_and_the_rest_is_named(
 ) -> None:
     config = tmp_path / "config.toml"
     config.write_text(
-        'listen = ":9944"\n[cost]\ngpu_hour = 2.0\n[alertmanager]\nwebhook_url = "http://127.0.0.1:1/"\n'
+        'listen = ":9944"\nweb_config_file = "x"\n[cost]\ngpu_hour = 2.0\n'
+        '[alertmanager]\nwebhook_url = "http://127.0.0.1:1/"\n'
     )
     for machine, nodes in (("k40:idle", 0), (None, 4)):
         given = Namespace(config=config, simulate=machine, simulate_speed=1.0, fleet=nodes)
@@ -215,7 +216,9 @@ def test_a_file_applies_to_a_simulated_stack_and_the_rest_is_named(
         first, *_ = programs_of(tmp_path, plan, plan.ports)
         assert first.arguments[-2:] == ("--config", str(config))
         assert first.address == "http://127.0.0.1:9944/"
+        assert nodes or "--web.config.file=" in first.arguments
         said = capsys.readouterr().out
+        assert "`web_config_file` is not applied: this stack has neither TLS nor passwords" in said
         assert "[alertmanager] is not applied: a simulated machine notifies no one" in said
         assert "`listen` names all addresses: this stack listens on loopback only" in said
 
