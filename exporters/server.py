@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web, web_response
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web import RequestPayloadError
 
 from agent.errors import BadInput
 from exporters.http import SOFTWARE
@@ -26,7 +25,7 @@ MOST_CONNECTIONS = 256
 can use any address in 127.0.0.0/8. A connection may occupy half a megabyte if the client does not
 read the response."""
 
-OF_THE_OTHER_END = (HttpProcessingError, RequestPayloadError, ConnectionError)
+OF_THE_OTHER_END = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 
 REQUESTS = logging.getLogger("exporters.requests")
 REQUESTS.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1], OF_THE_OTHER_END))

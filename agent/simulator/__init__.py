@@ -15,7 +15,6 @@ from agent.hardware.host import Host
 from agent.simulator import driver, jobs, loads, models, scenarios
 from agent.simulator.host import SimulatedFiles, SimulatedPsutil, SimulatedSlurm
 from agent.simulator.machine import Machine
-from agent.simulator.models import SystemModel
 from agent.simulator.nvml import SimulatedNvml
 
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
@@ -31,7 +30,7 @@ class SimulationError(BadInput):
 class Simulation(Struct, frozen=True):
     """A parsed argument of `--simulate`: a system, a full driver version, and a scenario."""
 
-    system: SystemModel
+    system: models.SystemModel
     scenario: str
 
 
@@ -75,7 +74,7 @@ def parse(spec: str) -> Simulation:
     return Simulation(driven, _scenario(driven, scenario if ":" in spec else "tour"))
 
 
-def _scenario(system: SystemModel, name: str) -> str:
+def _scenario(system: models.SystemModel, name: str) -> str:
     if not scenarios.parts(name):
         wrong = next((part for part in name.split("+") if not scenarios.parts(part)), name)
         near = get_close_matches(wrong, (*scenarios.possible(system), *FAULTS), 2)

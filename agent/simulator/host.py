@@ -9,12 +9,11 @@ from typing import Any
 
 from agent.hardware.files import FileTree
 from agent.hardware.schedulers import Schedulers, SlurmJob
-from agent.simulator import procfs
 from agent.simulator.devices import SimulatedArray
 from agent.simulator.jobs import LOGIN
 from agent.simulator.machine import Machine
 from agent.simulator.models import SystemModel, address
-from agent.simulator.procfs import Content, filled
+from agent.simulator.procfs import Content, counted, filled, process_tree
 
 SECTOR = 512
 LOOPBACK = "lo"
@@ -149,7 +148,7 @@ class SimulatedFiles(FileTree):
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
-        self._lasting = _files(machine) | procfs.counted(machine)
+        self._lasting = _files(machine) | counted(machine)
         self._unlisted: dict[str, Content] = {SMART: lambda: _smart(machine)}
         if machine.system.nvswitches:
             self._unlisted |= filled("fabric", machine, machine.devices)
@@ -184,7 +183,7 @@ class SimulatedFiles(FileTree):
         if self._changes == self._machine.jobs.changes:
             return
         self._changes = self._machine.jobs.changes
-        self._files = {**self._lasting, **procfs.process_tree(self._machine)}
+        self._files = {**self._lasting, **process_tree(self._machine)}
         self._folders = {}
         for path in (*self._files, *self._links):
             folder, known = path, False

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from agent.simulator import driver
-from agent.simulator.driver import HANDLES, pointer_to, refuse
+from agent.simulator.driver import HANDLES, INVALID_ARGUMENT, NOT_FOUND, pointer_to, refuse
 from agent.simulator.getters import listed
 from agent.simulator.gpu import SimulatedGpu, SimulatedGpuProcess
 
@@ -97,9 +96,9 @@ def decoded(address: int) -> tuple[int, int | None]:
 
 def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
     if not 0 <= place < MOST_INSTANCES:
-        refuse(driver.INVALID_ARGUMENT)
+        refuse(INVALID_ARGUMENT)
     if place >= len(instances(gpu)):
-        refuse(driver.NOT_FOUND)
+        refuse(NOT_FOUND)
     return pointer_to(
         FIRST_HANDLE + 16 * (MOST_INSTANCES * gpu.index + place), pynvml.c_nvmlDevice_t
     )
@@ -108,6 +107,6 @@ def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
 ANSWERS: dict[str, Callable[..., Any]] = {
     "MaxMigDeviceCount": lambda *_: MOST_INSTANCES,
     "MigDeviceHandleByIndex": _handle,
-    "GpuInstanceId": lambda *_: refuse(driver.INVALID_ARGUMENT),
-    "ComputeInstanceId": lambda *_: refuse(driver.INVALID_ARGUMENT),
+    "GpuInstanceId": lambda *_: refuse(INVALID_ARGUMENT),
+    "ComputeInstanceId": lambda *_: refuse(INVALID_ARGUMENT),
 }

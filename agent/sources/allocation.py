@@ -10,7 +10,6 @@ from agent.errors import Failure, LogEvent, log
 from agent.hardware import schedulers
 from agent.hardware.files import names_in, text_or_nothing
 from agent.hardware.host import Host
-from agent.hardware.schedulers import SlurmJob
 from agent.jobs import allocation
 from agent.jobs.allocation import Allocation, Allocations, Given
 from agent.metrics import declared_beside
@@ -114,7 +113,7 @@ class AllocationRead:
                 hidden = absent.without_traceback()
         return Given(tuple(jobs), hidden)
 
-    def _slurm_jobs(self, host: str) -> list[SlurmJob]:
+    def _slurm_jobs(self, host: str) -> list[schedulers.SlurmJob]:
         """Return the Slurm jobs on this host. Slurm may use its short or its full name."""
         short = host.partition(".")[0]
         try:
