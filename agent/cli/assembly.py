@@ -115,7 +115,7 @@ class Agent:
     def __init__(
         self, settings: Settings, hardware: Hardware, clock: Clock = SYSTEM, *, inline: bool = False
     ) -> None:
-        self.clock = clock
+        self.clock, self.finished = clock, hardware.finished
         self._host, self._inline = hardware.host, inline
         self.product = text_or_nothing(self._host.files, system.PRODUCT_NAME)
         self.configuration = Configuration(self.complete(settings))

@@ -103,8 +103,9 @@ def local_agent(
 
 async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> None:
     """Run ticks until all reads have run, and at least one more, so that counters have rates. Stop
-    after `longest` seconds without the time spent waiting for a CPU. Don't return the snapshot,
-    because asyncio.run would format it, which is slow."""
+    after `longest` seconds without the time spent waiting for a CPU, and at the end of a recording,
+    after which counters do not move. Don't return the snapshot, because asyncio.run would format
+    it, which is slow."""
     # The rates of processes require two readings.
     poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
     watch = Stopwatch(agent.clock)
@@ -112,16 +113,12 @@ async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
         await poller.tick()
         if poller.waiting_for():
             await agent.clock.sleep(intervals.TICK / 5)
-    await agent.clock.sleep(intervals.TICK)
     for read in agent.gpus.reads():  # also repeat reads that run less often
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
-    await poller.tick()
-    for _ in range(9):  # a new state is shown once it has had the largest share for three seconds
-        if (
-            not any(v.pair == unexplained for v in poller.latest.verdicts.values())
-            or watch.took >= longest
-        ):
+    for again in range(10):  # a new state is shown once it has had the largest share for 3 s
+        known = all(v.pair != unexplained for v in poller.latest.verdicts.values())
+        if agent.finished() or (again and (known or watch.took >= longest)):
             break
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()

@@ -98,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> bool:
         short = {"seconds": notify_socket.watchdog, "tick": TICK / speed}
         log.warning(LogEvent("watchdog_too_short", **short))
     agent = Agent(settings, hardware, clock)
-    agent.poller.listeners.append(lambda _: clock.stop() if hardware.finished() else None)
+    agent.poller.listeners.append(lambda _: clock.stop() if agent.finished() else None)
     log_dropped(settings[MetricsConfig])
 
     def follow(in_force: Settings) -> None:

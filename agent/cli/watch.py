@@ -21,7 +21,6 @@ from threading import Thread
 from msgspec.structs import replace
 
 from agent.cli import once
-from agent.cli.once import StatusView
 from agent.cli.options import first_readings, local_agent, settings_of
 from agent.cli.running_agent import RunningAgent, asked
 from agent.cli.table import prose, terminal_width
@@ -98,10 +97,10 @@ class Shown:
     """The latest status, and a line of text about its source."""
 
     source: str = ""
-    look: StatusView | None = None
+    look: once.StatusView | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def put(self, look: StatusView | None, source: str) -> None:
+    def put(self, look: once.StatusView | None, source: str) -> None:
         """Store a new status and its source. If `look` is None, keep the previous status. `source`
         then contains the reason why there is no new status."""
         self.look, self.source = look or self.look, source
@@ -158,7 +157,7 @@ def _follow(agent: RunningAgent, shown: Shown, loop: asyncio.AbstractEventLoop) 
         while True:
             look, why = None, f"from the agent at {agent.place}"
             try:
-                look = StatusView(agent.status(), f"{agent.place}/runbook.html")
+                look = once.StatusView(agent.status(), f"{agent.place}/runbook.html")
             except Exception as error:  # an invalid response may be temporary
                 why = str(error) if isinstance(error, NoAnswer) else str(Failure.of(error))
             loop.call_soon_threadsafe(shown.put, look, why)
@@ -169,11 +168,11 @@ async def _read_here(
     arguments: argparse.Namespace, settings: Settings, note: str, shown: Shown
 ) -> None:
     shown.put(None, "Reading this machine for the first time.")
-    agent, hardware, board = local_agent(arguments, settings)
+    agent, _, board = local_agent(arguments, settings)
     await first_readings(agent)
     while True:
-        shown.put(StatusView(board.status()), note)
-        if hardware.finished():
+        shown.put(once.StatusView(board.status()), note)
+        if agent.finished():
             await asyncio.Event().wait()
         await agent.poller.look_again()
         await agent.clock.sleep(TICK)
@@ -216,7 +215,7 @@ class Screen:
         if self.whole:
             print(HOME + sentence + TO_END + CLEAR, end="", flush=True)
 
-    def draw(self, look: StatusView, choice: ViewChoice, source: str) -> None:
+    def draw(self, look: once.StatusView, choice: ViewChoice, source: str) -> None:
         """Draw the part of a status that fits the terminal, or print it all to a pipe or file."""
         first, body, source, keys = text(look, choice, source, terminal_width())
         if not self.whole:
@@ -236,7 +235,7 @@ class Screen:
 
 
 def text(
-    look: StatusView, choice: ViewChoice, source: str, width: int
+    look: once.StatusView, choice: ViewChoice, source: str, width: int
 ) -> tuple[str, list[str], str, str]:
     """Return four parts of the screen: the line about the machine, the lines of the selected view,
     the line about the source of the status, and the line that explains the keys."""
@@ -251,7 +250,7 @@ def cut(line: str, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 3]}..."
 
 
-def _body(look: StatusView, choice: ViewChoice, width: int) -> Iterator[str]:
+def _body(look: once.StatusView, choice: ViewChoice, width: int) -> Iterator[str]:
     yield from once.verdict(look, width)
     if choice.shown == "h":
         yield from ("", *HELP)
@@ -263,7 +262,7 @@ def _body(look: StatusView, choice: ViewChoice, width: int) -> Iterator[str]:
         yield from once.body(replace(look.status, gpus=tuple(gpus)), width)
 
 
-def _one(look: StatusView, number: int, width: int) -> Iterator[str]:
+def _one(look: once.StatusView, number: int, width: int) -> Iterator[str]:
     gpu = next((gpu for gpu in look.status.gpus if gpu.gpu == number), None)
     if gpu is None:
         yield f"There is no GPU {number}."

@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import pytest
 
 from agent.cli.once import page
+from agent.cli.options import first_readings
 from agent.cli.table import table
 from agent.cli.watch import ViewChoice, text
 from agent.diagnosis.job_watch import CostConfig
@@ -14,6 +16,7 @@ from agent.faults.monitoring import ABSENT
 from agent.model import Reason
 from agent.ranges import device_ranges
 from agent.simulator import SYSTEMS
+from tests.support.machines import simulated
 from tests.support.nightly import covering, shortly
 from tests.support.statuses import shown as machine_of
 
@@ -211,6 +214,18 @@ def test_a_job_has_its_receipt_so_far_and_mig_its_rows() -> None:
     )
     rows = [line for line in lines("dgx-a100:training+mig", gpus=1) if line.startswith("  0:")]
     assert rows[0].split()[:3] == ["0:2", "MIG", "3g.40gb"]
+
+
+async def test_a_look_does_not_count_what_stays_after_the_end_of_a_recording() -> None:
+    bench = simulated("k40:idle")
+    agent = bench.agent
+    while agent.poller.waiting_for():
+        await agent.poller.tick()
+    for finished in (True, False):
+        agent.finished = partial(bool, finished)
+        before = bench.latest.tick
+        await first_readings(agent)
+        assert (bench.latest.tick == before) is finished
 
 
 @pytest.mark.parametrize("name", ["dgx-h200:exposed-communication", "dgx-h200:throttled"])
