@@ -1,12 +1,14 @@
 """The `dgx-telemetry check` command. It reports the system, its faults, and absent metrics."""
 
 import argparse
+import gzip
 import io
 import json
 import platform
 import re
 import sys
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +24,7 @@ from agent.cli.table import USUAL_COLUMNS, prose, table, terminal_width
 from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write, check_target
 from agent.diagnosis.disclosure import without_names
-from agent.errors import printable
+from agent.errors import BadInput, printable
 from agent.hardware.kernel_log import LogLine, RealKernelLog
 from agent.model import Absent, Snapshot
 from agent.replay.masks import HOST_NAME_FILES, Masks
@@ -36,6 +38,7 @@ from exporters.snapshot_json import document
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
 """Exit status by level of the most severe finding. It is never 2, the status of usage errors."""
 
+FOLDER = "dgx-telemetry-bundle/"
 DAY = 86_400.0
 DRIVERS = re.compile(
     r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
@@ -85,9 +88,10 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     """Check the machine of the running agent or, without an agent, this machine. Return the report
     as text and as a JSON document, and the contents of the bundle files."""
     settings = settings_of(arguments)
-    if arguments.bundle:
-        check_target(arguments.bundle, free=True)
-    agent, note = (None, "") if arguments.bundle else asked(arguments, settings)
+    path = arguments.bundle
+    if path and (found := check_target(path)) and found.st_size and not is_bundle(path):
+        raise BadInput(f"{path}: exists, expected a free name or an earlier bundle")
+    agent, note = (None, "") if path else asked(arguments, settings)
     if agent:
         look = StatusView(agent.first, runbook=f"{agent.place}/runbook.html")
         text = printable("\n".join(page(look, width)))
@@ -96,7 +100,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     # The kernel log is read for as long as the window of DgxGpuXid.
     hardware, last, status = first_look(arguments, settings, 1800.0, longest)
     text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}".lstrip())))
-    texts = bundled(hardware, last, status, text) if arguments.bundle else {}
+    texts = bundled(hardware, last, status, text) if path else {}
     return {"document": values(status, document(last, last.at)), "text": text, "texts": texts}
 
 
@@ -153,12 +157,19 @@ def kernel_lines(lines: Iterable[LogLine]) -> str:
     return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
 
 
+def is_bundle(path: Path) -> bool:
+    """Return whether a file is an earlier bundle, which a new one may replace."""
+    with suppress(OSError, EOFError, zlib.error), gzip.open(path) as file:
+        return file.read(len(FOLDER)) == FOLDER.encode()
+    return False
+
+
 def write(path: Path, texts: Mapping[str, str]) -> str:
     """Write `texts` to an archive with mode 0600. Return its file names, separated by commas."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, text in texts.items():
-            entry = tarfile.TarInfo(f"dgx-telemetry-bundle/{name}")
+            entry = tarfile.TarInfo(f"{FOLDER}{name}")
             entry.size, entry.mode = len(text.encode()), 0o600
             archive.addfile(entry, io.BytesIO(text.encode()))
     atomic_write(path, packed.getvalue())

@@ -10,6 +10,7 @@ from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
 from agent.clock import Clock, SystemClock
 from agent.config.atomic_file import check_target
+from agent.errors import BadInput
 from agent.polling.intervals import TICK
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -18,7 +19,8 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent, and write the responses of its hardware to a file, atomically."""
     settings = settings_of(arguments)
-    check_target(arguments.file, free=True)
+    if (found := check_target(arguments.file)) and found.st_size:
+        raise BadInput(f"{arguments.file}: exists, expected a free name")
     for number in ENDING:  # sent on shutdown or by a closed terminal; nohup ignores SIGHUP
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop_once)

@@ -35,12 +35,10 @@ def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
         raise BadInput(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
-def check_target(path: Path, *, free: bool = False) -> os.stat_result | None:
+def check_target(path: Path) -> os.stat_result | None:
     """Return the stat of the existing file at `path`, or None if there is none. Raise BadInput if a
-    file cannot be written there, or if `free` is true and the existing file has contents."""
+    file cannot be written there."""
     with _beside(path) as (found, _, _):
-        if free and found and found.st_size:
-            raise BadInput(f"{path}: exists, expected a free name")
         return found
 
 

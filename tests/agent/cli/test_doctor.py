@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.check import kernel_lines, page, values
+from agent.cli.check import kernel_lines, page, values, write
 from agent.cli.doctor import BROKEN, in_child
 from agent.errors import BadInput
 from agent.faults.findings import USUAL, by_kind
@@ -127,6 +127,7 @@ def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     config.write_text(SECRET)
     bundle = tmp_path / "bundle.tar.gz"
+    write(bundle, {"earlier": ""})
     words = ("--bundle", str(bundle), "--config", str(config))
     end = check(*words, "--simulate", "dgx-station-v100:training+xid-31")
     assert end.stderr.endswith("check.txt, check.json, metrics.prom, kernel.log, versions.txt\n")
