@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from agent.config.configuration import ConfigError
+from agent.config.configuration import ConfigError, file_content
 from agent.config.decoding import Mismatch, decode
 from agent.errors import BadInput, LogEvent, log
 from agent.threads import in_time
@@ -142,7 +142,7 @@ def load(path: str) -> Web:
 def content(file: str) -> bytes:
     """Return the contents of a file. Raise ConfigError if the file cannot be read."""
     try:
-        return Path(file).read_bytes()
+        return file_content(file)
     except (OSError, ValueError) as error:  # a NUL or an incomplete character in the path
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"{file}: cannot be read: {why}") from error

@@ -5,10 +5,11 @@ import os
 import sys
 import tomllib
 from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX
+from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX, file_content
 from agent.threads import in_time
 
 M_ARENA_MAX = -8
@@ -28,7 +29,9 @@ def leave_tls_out(web_config: str | None, config: Path | None) -> None:
     if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
         return
     with suppress(OSError, ValueError, RecursionError):  # errors are reported on startup
-        text = in_time((config or DEFAULT_PATH).read_bytes).decode("utf-8-sig")
+        if config and in_time(config.is_fifo):  # a pipe can be read only once
+            return
+        text = in_time(partial(file_content, config or DEFAULT_PATH)).decode("utf-8-sig")
         if tomllib.loads(text).get("web_config_file"):
             return
     sys.modules["ssl"] = sys.modules["_ssl"] = None  # type: ignore[assignment]

@@ -3,9 +3,11 @@
 Unknown keys are errors. Packages declare sections. `deploy/config.toml` is a commented example.
 """
 
+import errno
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -18,6 +20,7 @@ from agent.threads import in_time
 
 ENVIRONMENT_PREFIX = "DGX_TELEMETRY_"
 DEFAULT_PATH = Path("/etc/dgx-telemetry/config.toml")
+MOST_BYTES = 2**24
 ANY_NAME = "NAME"
 """Placeholder in a key for a table name that the user chooses, as in `alerts.NAME`."""
 
@@ -133,10 +136,22 @@ def _in_environment(
             yield key, environment[name], name
 
 
+def file_content(path: Path | str) -> bytes:
+    """Return the contents of a file, or of a pipe such as `<(...)`. Raise OSError for a pipe with
+    no contents, whose writer is missing or has failed, and if there is no end, as in /dev/zero."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        os.set_blocking(file.fileno(), True)
+        content = file.read(MOST_BYTES)
+    if len(content) == MOST_BYTES or (not content and Path(path).is_fifo()):
+        why = "it is too long" if content else "it is a pipe that nothing was written to"
+        raise OSError(errno.EINVAL, why)
+    return content
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the contents of a TOML file. Raise ConfigError if it cannot be read or parsed."""
     try:
-        text = in_time(path.read_bytes).decode("utf-8-sig")
+        text = in_time(partial(file_content, path)).decode("utf-8-sig")
         content = tomllib.loads(text)
     except OSError as error:
         message = f"{path}: cannot be read: {error.strerror}, expected a TOML file"

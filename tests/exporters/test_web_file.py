@@ -66,12 +66,12 @@ async def test_a_certificate_that_keeps_its_time_and_size_is_seen_to_change(fold
 def test_what_could_not_be_read_for_a_moment_is_read_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: str) -> bytes:
         raise PermissionError(13, "Permission denied")
 
     web = WebFile(written(folder, TLS))
     before = web.now
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(web_file, "file_content", refuse)
     for _ in range(3):
         web.poll()
     assert web.now is before

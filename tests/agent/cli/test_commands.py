@@ -89,6 +89,7 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         content = content.replace(reported, rb"K \u001b[2J\u0007\udc80")
     (folder / "escape.tape").write_bytes(gzip.compress(content))
     (folder / "circle").symlink_to("circle")
+    os.mkfifo(folder / "fifo")
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield {"dir": str(folder), "taken": f"127.0.0.1:{server.getsockname()[1]}"}
 
@@ -213,6 +214,15 @@ def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
     assert (ended.returncode, ended.stderr) == IN_SHELL[words]
 
 
+def test_a_configuration_may_come_from_a_pipe() -> None:
+    """It was read twice, and then empty."""
+    words = [sys.executable, "-m", "agent", "run", "--simulate", "k40", "--config", "/dev/stdin"]
+    ended = subprocess.run(
+        words, cwd=ROOT, input=b"listen = 'x'", capture_output=True, check=False, timeout=PATIENCE
+    )
+    assert (ended.returncode, b"listen: 'x' is not HOST:PORT" in ended.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("empty", [False, True])
 def test_only_an_empty_file_may_be_recorded_over(empty: bool, tmp_path: Path) -> None:
     """The errors above show what happens to other files."""
@@ -238,4 +248,6 @@ def test_one_look_lasts_as_long_as_the_cause_takes_to_be_seen(scenario: str, ver
 
 def test_a_driver_that_hangs_is_not_called_missing() -> None:
     ended = command("once --simulate dgx-station-v100:driver-hang")
-    assert "its NVIDIA driver does not respond" in " ".join(ended.stdout.split())
+    shown = " ".join(ended.stdout.split())
+    assert "(driver-hang), not this host's GPUs: NVIDIA DGX Station" in shown
+    assert "its NVIDIA driver does not respond" in shown

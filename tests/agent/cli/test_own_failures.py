@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -132,17 +132,13 @@ def test_a_check_that_is_ended_leaves_no_process(
     """The child waited forever to write its answer into a pipe that it held open itself. Here it
     reads a configuration that comes late."""
     os.mkfifo(late := tmp_path / "late.toml")
+    writing = os.open(late, os.O_RDWR)
     with Running("agent", "check", "--simulate", "dgx-h100", "--config", str(late)) as check:
         eventually(check.children, "the child that looks")
         (child,) = check.children().values()
         assert check.end(number) == status
-        eventually(lambda: _gone(child, late), "the end of the child")
-
-
-def _gone(child: int, late: Path) -> bool:
-    with suppress(OSError):  # nobody reads yet, or any more
-        os.close(os.open(late, os.O_WRONLY | os.O_NONBLOCK))
-    return not alive(child)
+        os.close(writing)
+        eventually(lambda: not alive(child), "the end of the child")
 
 
 def test_an_interrupt_while_the_child_is_forked_is_not_lost() -> None:
