@@ -47,14 +47,13 @@ def machine_status(source: StatusSource, snapshot: Snapshot) -> MachineStatus:
 
 
 def _sentence(machine: MachineStatus, playing: str) -> str:
-    name = machine.title or machine.product or "This machine"
+    text = machine.title or machine.product or "Unknown system"
     if machine.gpus is None:
-        why = NO_GPUS.get(machine.reason or Reason.UNKNOWN, "its GPUs could not be asked")
-        return f"{name}, {why}"
-    of = f" of {machine.gpus_expected}" if machine.gpus_expected else ""
-    driver = machine.driver_version or "not known"
-    gpus = "GPU" if (machine.gpus_expected or machine.gpus) == 1 else "GPUs"
-    text = f"{name}, driver {driver}, {machine.gpus}{of} {gpus}"
+        text += f", {NO_GPUS.get(machine.reason or Reason.UNKNOWN, 'its GPUs could not be asked')}"
+    else:
+        of = f" of {machine.gpus_expected}" if machine.gpus_expected else ""
+        gpus = "GPU" if (machine.gpus_expected or machine.gpus) == 1 else "GPUs"
+        text += f", driver {machine.driver_version or 'not known'}, {machine.gpus}{of} {gpus}"
     if machine.simulated:
         playing = f"Simulated ({playing})" if playing else "Simulated"
     return f"{playing}, not this host's GPUs: {text}" if playing else text
