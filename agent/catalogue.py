@@ -8,8 +8,7 @@ from agent.model import Kind, Metric
 from agent.sources import agent_health
 from agent.sources.table import SOURCES, declared
 
-DECLARED = tuple(
-    declared((*SOURCES, paths, pulses, accounting, gpu_shares, job_watch, agent_health))
-)
+OTHERS = paths, pulses, accounting, gpu_shares, job_watch, agent_health
+DECLARED = tuple(declared((*SOURCES, *OTHERS)))
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in DECLARED}
 EXPORTED = tuple(metric for metric in METRICS.values() if metric.kind is not Kind.INTERNAL)

@@ -68,10 +68,6 @@ class _Kept(NamedTuple):
 _Read = list[_Kept]
 """The stored readings from one read, oldest first."""
 
-_Held = Sequence[tuple[_Read, int]]
-"""The reads that provide a series (almost always one). With each is the position of the series'
-value in its latest reading."""
-
 NOTHING: tuple[tuple[Metric, ...], tuple[Labels, ...], tuple[float, ...]] = ((), (), ())
 
 
@@ -85,9 +81,9 @@ class SampleStore:
     now: float = 0.0
     turn: int = 0  # number of calls to `take`
     _reads: dict[ReadKey, _Read] = field(default_factory=dict)
-    _series: dict[str, dict[Labels, list[tuple[_Read, int]]]] = field(
-        default_factory=dict
-    )  # by metric name
+    _series: dict[str, dict[Labels, list[tuple[_Read, int]]]] = field(default_factory=dict)
+    """By metric name and labels: the reads that provide a series (almost always one), each with the
+    position of the series' value in its latest reading."""
     _reporters: dict[str, dict[ReadKey, _Read]] = field(default_factory=dict)  # by metric name
     _fresh_series: dict[str, list[TimedSeries]] = field(default_factory=dict)  # by metric name
     _rates: dict[tuple[str, Labels, float], float | None] = field(default_factory=dict)  # this tick
@@ -165,7 +161,7 @@ class SampleStore:
 
     # Queries
 
-    def _newest(self, held: _Held) -> tuple[_Read, int] | None:
+    def _newest(self, held: Sequence[tuple[_Read, int]]) -> tuple[_Read, int] | None:
         """Return the item of `held` with the newest value, or None if all values are expired."""
         fresh = [one for one in held if self.now <= one[0][-1].until]
         if len(fresh) > 1:

@@ -53,8 +53,8 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     where = f"{place.text}: " if place else ""
     board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
     expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""
-    if fault.place == "gpu" and seconds(fault.hold) <= OWNED:
-        job = f"group_left (job_id, user) {OWNERS}"
+    if fault.place == "gpu" and seconds(fault.hold) <= 120.0:  # a new job restarts a longer one
+        job = "group_left (job_id, user) instance_gpu:job_info:owner"
         expr, words = f"({expr}) * on ({NODE}, uuid) {job}", OF_JOB_TEXT
     elif place:  # an agent scraped under two names has a single row
         expr = f"({expr}) unless on ({NODE}) instance:up:doubled"
@@ -76,13 +76,7 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     }
 
 
-OWNED = 120.0
-"""Alerts with a longer `for` (s) have no job label, because a new job would restart it."""
-
 DOWN = "DgxAgentDown"
-OWNERS = "instance_gpu:job_info:owner"
-"""Name of the recording rule that contains the job on each GPU."""
-
 BLANKS = re.compile(r"(?<={{) | (?=}})")
 """Pattern for spaces inside template braces. They are removed (1 % of the files)."""
 

@@ -102,10 +102,6 @@ def end_of(certificate: str) -> float | None:
         return None
 
 
-POLL_INTERVAL = 1.0
-"""Seconds between two reads of the files, whose contents are compared to detect changes."""
-
-
 @dataclass(frozen=True, slots=True)
 class Web:
     """A loaded web configuration: contents by path, password hashes by user, and TLS context."""
@@ -199,7 +195,7 @@ class WebFile:
 
     def _watch(self) -> None:
         while True:
-            time.sleep(POLL_INTERVAL)
+            time.sleep(1.0)
             self.poll()
 
     def _take(self, web: Web) -> None:

@@ -133,7 +133,10 @@ class Agent:
         self.watch = xid.XidWatch((lambda: None) if off else self.gpus.events, self._counts)
         self._analysis = TickAnalysis(self.configuration, lambda: self.gpus.inventory, clock.speed)
         self.diagnosis, self.jobs = self._analysis.diagnosis, self._analysis.jobs
-        self.poller = self._poller(expected_gpus(hardware))
+        own = state_folder()  # of the service; only the service writes the number of GPUs to disk
+        folder = (own or STATE) if hardware.library is real_library else None
+        expected = ExpectedGpus(hardware.host.files, folder, keeps=own is not None)
+        self.poller = self._poller(expected)
         search = Search(FaultSamples(self.poller.samples))
         self.faults = FaultWatch(
             self.configuration, lambda: self.gpus.inventory, self.system, search
@@ -224,15 +227,6 @@ class Agent:
             gpu_processes=self.gpu_processes,
         )
         return gpu_reads(gpu_context)
-
-
-def expected_gpus(hardware: Hardware) -> ExpectedGpus:
-    """Return the object that determines how many GPUs this machine should have. Only the service
-    writes this number to disk. Other commands read it."""
-    own = state_folder()
-    real = hardware.library is real_library
-    folder = (own or STATE) if real else None
-    return ExpectedGpus(hardware.host.files, folder, keeps=own is not None)
 
 
 def gpm_of(device: NvmlDevice, state: GpuState, clock: Clock) -> Gpm | None:

@@ -30,7 +30,6 @@ from agent.model import Absent, Snapshot
 from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import Derived, SampleStore
 from agent.sources.gpu import INFO
-from agent.status.absences import by_text
 from agent.status.limits import limit_rows
 from agent.status.model import Level, Status
 from exporters.snapshot_json import document
@@ -188,8 +187,8 @@ def page(look: StatusView, width: int = USUAL_COLUMNS, note: str = "") -> Iterat
     yield ""
     yield "Sources:"
     for state in ("up", "down", "off"):
-        if names := " ".join(one.source for one in status.sources if one.state == state):
-            yield from prose(f"{state}: {names}", width, hanging="    ")
+        if sources := " ".join(one.source for one in status.sources if one.state == state):
+            yield from prose(f"{state}: {sources}", width, hanging="    ")
     yield ""
     yield "Limits:"
     header = ("path", "device", "direction", "limit", "origin", "source")
@@ -197,9 +196,12 @@ def page(look: StatusView, width: int = USUAL_COLUMNS, note: str = "") -> Iterat
     yield from prose("[P] is a public document; [U] is not verified", width)
     yield ""
     yield "Absent values:"
-    for text, metrics in by_text(status.absences):
+    metrics: dict[str, list[str]] = {}
+    for one in status.absences:
+        metrics.setdefault(one.text, []).append(one.metric)
+    for text, names in metrics.items():
         yield from prose(text, width, hanging="  ")
-        yield from prose(" ".join(metrics), width, indent="      ")
+        yield from prose(" ".join(names), width, indent="      ")
     yield ""
     yield from verdict(look, width)
     if note:

@@ -86,14 +86,11 @@ def _text(pattern: str, what: str) -> Callable[[str], str]:
 DAY = 86_400.0
 NODE_NUMBER = _text(r"[1-9]\d{0,5}", "not a number of nodes, expected one like 124")
 
-SHORTEST_TIMEOUT = 3.0
-"""Minimum timeout of a check in seconds. A check of a healthy, idle machine takes less time."""
-
 TYPES: dict[str, Callable[[str], Any]] = {
     "path": _path,
     "int": int,
     "seconds": _number(DAY),
-    "timeout": _number(DAY, SHORTEST_TIMEOUT),
+    "timeout": _number(DAY, 3.0),  # s; a check of a healthy, idle machine takes less
     "speed": _number(1000.0),
     "span": _text(r"[1-9]\d{0,4}[mhdw]", "not a span of time, expected one like 24h or 7d"),
     "url": _text(r"(?s).+", "empty, expected http://HOST:PORT"),

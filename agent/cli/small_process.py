@@ -12,14 +12,11 @@ from pathlib import Path
 from agent.config.configuration import DEFAULT_PATH, ENVIRONMENT_PREFIX, file_content
 from agent.threads import in_time
 
-M_ARENA_MAX = -8
-"""Value of M_ARENA_MAX in glibc's malloc.h."""
-
 
 def take_one_arena() -> None:
     """Use one malloc arena for all threads, because they rarely allocate at the same time."""
     with suppress(AttributeError):  # not glibc
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
+        ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX in malloc.h
 
 
 def leave_tls_out(web_config: str | None, config: Path | None) -> None:

@@ -19,6 +19,7 @@ from agent.config.atomic_file import atomic_write
 from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
 from agent.errors import printable
+from agent.faults.promql import span
 from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
 from agent.ranges import gpus_named, is_loopback
@@ -211,7 +212,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
             ports, interval, list(rule_files), fleet=bool(plan.fleet)
         ),
         "provisioning/datasources/prometheus.yaml": files.filled(
-            "datasource", prometheus=url, interval=files.duration(interval)
+            "datasource", prometheus=url, interval=span(interval)
         ),
         "provisioning/dashboards/dgx.yaml": files.filled("boards", folder=json.dumps(boards)),
         **{f"logs/{name}.log": "" for name in ("fleet", *asdict(ports))},

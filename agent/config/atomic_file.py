@@ -10,13 +10,13 @@ from stat import S_ISREG
 
 from agent.errors import BadInput
 
-Beside = tuple[os.stat_result | None, Path, BufferedWriter]
-"""The stat of the existing file (or None), and the path and the writer of the temporary file."""
-
 
 @contextmanager
-def _beside(path: Path, *, make: bool = False) -> Iterator[Beside]:
-    """Yield a new temporary file in the directory of `path`. Remove it at the end."""
+def _beside(
+    path: Path, *, make: bool = False
+) -> Iterator[tuple[os.stat_result | None, Path, BufferedWriter]]:
+    """Yield the stat of the existing file (or None), and the path and the writer of a temporary
+    file in the same directory, which is removed at the end."""
     if str(path) == "-":
         raise BadInput("- stands for no file here, expected the name of a file")
     try:

@@ -29,11 +29,6 @@ ALERTS: dict[State, tuple[str, Severity]] = {
 }
 
 
-def of_each(summary: str) -> str:
-    """Adapt the summary of a state to several GPUs: replace `by its` with `, each by its`."""
-    return summary.replace(" by its ", ", each by its ")
-
-
 def hang_advice(pid: str = "") -> str:
     """Return the advice to run `py-spy` on a process of a hung job before the job ends."""
     one = f"Run `py-spy dump --pid {pid}`"
@@ -53,11 +48,7 @@ def severity(pair: Pair) -> Severity | None:
     return ALERTS[pair[0]][1] if pair[0] in ALERTS else None
 
 
-TEXTS: dict[str, str] = {
-    **_TABLE["text"],
-    "find_rank": hang_advice(),
-    "balance": peer_advice(),
-}
+TEXTS: dict[str, str] = {**_TABLE["text"], "find_rank": hang_advice(), "balance": peer_advice()}
 """The texts of the first steps against losses of GPU time, by name of the step."""
 
 OF_PAIR = _by_pair("step")

@@ -28,8 +28,6 @@ from agent.metrics import beside
 from agent.model import WHAT_LOST
 
 MARK = re.compile(r"\$\{(\w+)(\.seconds)?(?:([-+*])([\d.]+))?(?:\?([^:}]*):([^}]*))?\}")
-SPOKEN = frozenset({"sentence", "summary", "do"})
-"""Keys of a declaration whose values are sentences for people."""
 
 GIVEN = {
     **{f"advice_{state}_{cause}": text for (state, cause), text in advice.ADVICE.items()},
@@ -168,7 +166,8 @@ class _Names(NamedTuple):
         """Return a value in which names are replaced. Omit list items and labels that are empty."""
         if isinstance(value, str):
             if "${" in value:
-                value = MARK.sub(lambda found: self._shown(found, key in SPOKEN), value)
+                in_words = key in ("sentence", "summary", "do")  # for people
+                value = MARK.sub(lambda found: self._shown(found, in_words), value)
             return " ".join(value.split()) if "\n" in value else value
         if isinstance(value, list):
             return [part for item in value for part in self._items(item, key) if part != ""]

@@ -31,9 +31,6 @@ which a fault may be older than the agent."""
 REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 """REMEMBERED_FOR: seconds for which events are kept. MOST_EVENTS: maximum number of events."""
 
-EVENTS = frozenset({"xid", "link_errors"})
-"""Kinds of faults that are events, and so are shown for some time after the event."""
-
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
 """Kinds of faults about late or failed reads. A single late read is not yet a fault."""
 
@@ -196,7 +193,7 @@ class FaultWatch:
         hold, alert = self._alert(finding, stood)
         early = stood < LATE_READ_SECONDS and alert is AlertState.HOLDING
         late = self.waits and finding.kind in READS and early
-        over = finding.kind in EVENTS and at - standing.changed > 900.0  # s after the last event
+        over = finding.kind in ("xid", "link_errors") and at - standing.changed > 900.0  # s
         since = standing.event.since
         return ActiveFault(finding.id, finding, since, alert, hold, None, over, late)
 

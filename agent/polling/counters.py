@@ -69,10 +69,6 @@ class CounterFilter:
         return self._exported
 
 
-FALLS = 5
-"""An exported event count decreases only after this many consecutive lower readings above 0."""
-
-
 @dataclass(slots=True)
 class Confirmation:
     """Filters the values of a series. A change of more than `step` is exported only if the next
@@ -94,7 +90,8 @@ class Confirmation:
         if self.counts:
             agreed = min(last, raw)
             self._lower = self._lower + 1 if max(last, raw) < self._exported else 0
-            if agreed >= self._exported or self._lower >= (FALLS if agreed else 1):
+            lower = 5 if agreed else 1  # lower readings in a row after which a count falls
+            if agreed >= self._exported or self._lower >= lower:
                 self._exported, self._lower = agreed, 0
         elif min(abs(raw - self._exported), abs(raw - last)) <= self.step:
             self._exported = raw

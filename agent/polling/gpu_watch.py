@@ -93,7 +93,8 @@ class GpuWatch:
 
     def complete(self) -> bool:
         """Return whether every read of all GPUs that respond has run at least once."""
-        return self._first_turn_over and self.watched.have_run()
+        gpus = [gpu for gpu in self.watched.answering() if gpu.index not in self.threads.left]
+        return self._first_turn_over and all(read.runs for gpu in gpus for read in gpu.reads)
 
     def events(self) -> EventSubscription | None:
         events = self._events

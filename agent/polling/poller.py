@@ -35,12 +35,11 @@ FIRST_TICKS = 0.2
 are thus available soon after startup."""
 
 STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
-LEAST_STEP = 1.0
-"""Minimum jump of the wall clock to report (s). NTP corrects smaller errors gradually."""
 
 
 class ClockSteps:
-    """Detects jumps of the wall clock. The poller calls `check` on every tick."""
+    """Detects jumps of the wall clock by at least 1 s. NTP corrects smaller errors gradually. The
+    poller calls `check` on every tick."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -50,7 +49,7 @@ class ClockSteps:
 
     def check(self) -> None:
         now = self._clock.offset()
-        if now is not None and self._before is not None and abs(now - self._before) >= LEAST_STEP:
+        if now is not None and self._before is not None and abs(now - self._before) >= 1.0:
             self.count += 1
             self.at = self._clock.monotonic()
         self._before = now
@@ -228,9 +227,8 @@ class Poller:
         self.stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
         self.stalled = stuck.union(sources)
-        return Snapshot(
-            self._data.tick + 1, now, self.clock.time(), dict(self._readings), turns=turns
-        )
+        tick, wall = self._data.tick + 1, self.clock.time()
+        return Snapshot(tick, now, wall, dict(self._readings), turns=turns)
 
     def _with_health(self, data: Snapshot) -> Snapshot:
         speed = self.clock.speed

@@ -270,12 +270,6 @@ class WatchedGpus:
     def answering(self) -> list[WatchedGpu]:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
 
-    def have_run(self) -> bool:
-        """Return whether all reads of all GPUs that respond have run at least once. Any thread may
-        call this method."""
-        gpus = [gpu for gpu in self.answering() if not self._is_left(gpu)]
-        return all(read.runs for gpu in gpus for read in gpu.reads)
-
     def _is_left(self, gpu: WatchedGpu) -> bool:
         return gpu.index in self.threads.left
 

@@ -14,14 +14,11 @@ BACKGROUND = 0.01  # Share of every CPU used by the system itself
 
 BOOT_READ, BOOT_WRITE = 2e4, 2e5  # Bytes per second on disks without training data
 QUIET_BUSY = 0.001  # Share of time for which a disk is busy with background I/O
-AT_START = {"read": 5e9, "write": 2e10, "busy": 60.0}
-"""Initial values of the counters of every disk."""
 
 QUIET_NIC = 5e3  # bytes per second
 QUIET_PORT = 1e3
 WORD = 4  # bytes per unit of the InfiniBand data counters
 TICKS = 1e6  # increase of port_xmit_wait per second, times the load above 90 %
-PRESSURE_KINDS = ("some", "full")
 
 
 @dataclass(slots=True)
@@ -141,7 +138,7 @@ class SimulatedDevices(SimulatedDevice):
         self.data_disks = of_data[0] if of_data else named
         self.meter.flow(0.0, {})
         for disk in self.disks:
-            for flow, amount in AT_START.items():
+            for flow, amount in (("read", 5e9), ("write", 2e10), ("busy", 60.0)):
                 self.meter.add(f"{flow}:{disk.name}", amount)
 
     @property
@@ -194,5 +191,5 @@ class SimulatedDevices(SimulatedDevice):
         yield "cpu:iowait", waiting
         yield "cpu:idle", cpus - busy - waiting
         yield "cpu:some", self.load.cpu_pressure * 1e6
-        for kind in PRESSURE_KINDS:
-            yield f"io:{kind}", self.load.io_pressure * 1e6
+        yield "io:some", self.load.io_pressure * 1e6
+        yield "io:full", self.load.io_pressure * 1e6

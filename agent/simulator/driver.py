@@ -12,9 +12,6 @@ from agent.hardware.kernel_log import KernelLog, LogLine
 from agent.metrics import beside
 from agent.simulator.models import SystemModel, parsed
 
-LOG_ONLY = frozenset({79, 119, 120})
-"""XIDs that NVML never reports as an event, because the GPU or its GSP is gone (DCGM issue 162)."""
-
 Driver = tuple[int, ...]
 
 
@@ -64,7 +61,7 @@ class SimulatedDriver:
                 events.happened.append((index, code))
 
     def xid(self, index: int, code: int) -> None:
-        if code not in LOG_ONLY:
+        if code not in (79, 119, 120):  # GPU or GSP are gone, so no event comes (DCGM issue 162)
             self.report(index, code)
         self.log_xid(index, code)
 
@@ -165,8 +162,6 @@ _TABLES = beside(__file__, "kernel_log")
 WORDS, OLDER_WORDS = _TABLES["words"], _TABLES["older_words"]
 """Text of the kernel log message by XID. OLDER_WORDS applies to GPUs that retire pages."""
 
-RING = 20_000  # Maximum number of records that the kernel keeps
-
 
 class SimulatedKernelLog(KernelLog):
     """The kernel log of a simulated machine. Each line is returned only once."""
@@ -174,7 +169,7 @@ class SimulatedKernelLog(KernelLog):
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now
         self._older = older  # the GPUs retire pages
-        self._lines: deque[LogLine] = deque(maxlen=RING)
+        self._lines: deque[LogLine] = deque(maxlen=20_000)  # as in the kernel
 
     def lines(self) -> Sequence[LogLine]:
         found = list(self._lines)

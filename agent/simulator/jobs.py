@@ -8,8 +8,6 @@ from agent.simulator.loads import SimulatedJob, ThreadLoad
 from agent.simulator.meter import Meter
 
 FIRST_PID = 20_000
-STATE_INTERVAL = 0.05
-"""Seconds for which a thread stays in a state. Two reads within this time return the same state."""
 
 RESTING_THREAD = ThreadLoad()
 GOLDEN_RATIO = 0.6180339887498949
@@ -30,7 +28,7 @@ class SimulatedThread:
     load: ThreadLoad = RESTING_THREAD
 
     def state(self, now: float) -> str:
-        period = int(now / STATE_INTERVAL) + 1
+        period = int(now / 0.05) + 1  # two reads within 0.05 s return the same state
         place = (period * GOLDEN_RATIO + self.number * 0.377) % 1.0
         runnable = self.load.cores + self.load.queued
         if place < runnable:

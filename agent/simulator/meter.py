@@ -15,9 +15,6 @@ def noise(number: int, series: int = 0) -> float:
     return (mixed >> 8) / (1 << 23) - 1.0
 
 
-KEPT_SECONDS = 20.0
-"""Seconds for which earlier rates are kept. Every driver buffer is shorter."""
-
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
 
@@ -108,7 +105,9 @@ class Meter:
         base, place = self.copy(now), steps.place(now - origin)
         for name in steps.names:
             base[name] = base.get(name, 0.0) - steps.count(name, place)
-        while len(self._spans) > 1 and self._spans[1].since <= now - KEPT_SECONDS:
+        while (
+            len(self._spans) > 1 and self._spans[1].since <= now - 20.0
+        ):  # s, more than any buffer
             del self._spans[0]
         self._spans.append(_Span(now, base, steady, steps, origin))
 
@@ -123,7 +122,7 @@ class Meter:
             del base[name]
 
     def read(self, name: str, at: float) -> float:
-        """Return the value of the counter `name` at time `at` (s), at most KEPT_SECONDS ago. Return
+        """Return the value of the counter `name` at time `at` (s), at most 20 s ago. Return
         0 if the name is unknown. The first rates also apply before they were set."""
         return self.read_all((name,), at)[0]
 

@@ -3,7 +3,6 @@ reason, and the duration and failures of driver calls for each GPU."""
 
 import platform
 from collections import Counter
-from collections.abc import Iterable, Mapping
 
 from agent import __version__
 from agent.metrics import declared_beside
@@ -28,21 +27,16 @@ GPU_READ_SECONDS = _METRICS["dgx_gpu_read_seconds"]
 GPU_READ_FAILURES = _METRICS["dgx_gpu_read_failures_total"]
 
 
-def sources_up(readings: Mapping[ReadKey, Reading], stalled: Iterable[str]) -> dict[str, bool]:
-    """Return whether each source is up. It is down if a read failed or it is in `stalled`."""
-    up: dict[str, bool] = {}
-    for key, reading in readings.items():
-        if key.part != OFF:
-            up[key.source] = up.get(key.source, True) and not reading.failure
-    return up | dict.fromkeys(stalled, False)
-
-
 def reading(snapshot: Snapshot, poller: Poller) -> Reading:
     """Return the agent's own metrics, such as the number of absences in `snapshot`."""
     out = ReadOutput(snapshot.at)
     out.add(BUILD_INFO, 1, __version__, platform.python_version())
     out.add(LAST_TICK, snapshot.wall)
-    for source, delivers in sorted(sources_up(snapshot.readings, poller.stalled).items()):
+    up: dict[str, bool] = {}  # by source
+    for key, one in snapshot.readings.items():
+        if key.part != OFF:
+            up[key.source] = up.get(key.source, True) and not one.failure
+    for source, delivers in sorted((up | dict.fromkeys(poller.stalled, False)).items()):
         out.add(SOURCE_UP, delivers, source)
     for source, (wall, cpu) in sorted(poller.read_costs.by_source.items()):
         out.add(READ_SECONDS, wall, source)

@@ -24,21 +24,16 @@ MOST_FANS = 16
 
 CORE = 0  # The only member of `nvmlTemperatureSensors_t`
 SLOWDOWN, OPERATING = "slowdown", "operating"
-OF_MARGIN = 1, 3
-"""Values of `nvmlTemperatureThresholds_t`: slowdown and maximum operating temperature."""
-
-
-COOL = 10.0
-"""A core that is this many degrees Celsius below its limit is not the part that is too hot."""
 
 
 def core_and_limit(samples: SampleStore, labels: Labels) -> list[Figure]:
     """Return a figure with a GPU's core temperature and its limit, or none if one is unknown. It is
-    named `cool_core` if the core is well below its limit, and `core` otherwise."""
+    named `cool_core` if the core is 10 degrees Celsius below its limit, and so is not the part that
+    is too hot, and `core` otherwise."""
     core, limit = samples.value(TEMPERATURE, *labels), samples.value(LIMIT, *labels, SLOWDOWN)
     if core is None or limit is None:
         return []
-    name = "cool_core" if core <= limit - COOL else "core"
+    name = "cool_core" if core <= limit - 10.0 else "core"
     operating = samples.value(LIMIT, *labels, OPERATING)
     return [Figure(name, core, limit if operating is None else operating, "celsius")]
 
@@ -56,7 +51,7 @@ def core_temperature(device: NvmlDevice) -> float:
 def _limit(device: NvmlDevice) -> float | Absent:
     """Return the maximum operating temperature, or the slowdown temperature if it is unknown."""
     limit: float | Absent = Absent(Reason.UNSUPPORTED, "no threshold answered")
-    for which in OF_MARGIN:
+    for which in (1, 3):  # `nvmlTemperatureThresholds_t`: slowdown, maximum operating temperature
         try:
             limit = LIMIT.checked(device.number("TemperatureThreshold", which))
         except Absent as absent:

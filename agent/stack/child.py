@@ -18,14 +18,12 @@ READY_SECONDS, STOP_SECONDS = 60.0, 10.0
 ANSWER_SECONDS, GLANCE = 5.0, 0.1
 """Timeout of a readiness check, and interval of the checks, in seconds."""
 
-OnceReady = Callable[[Sequence[StackProgram]], Awaitable[None]]
-
 
 async def run_all(
     programs: Sequence[StackProgram],
     logs: Path,
     stop: asyncio.Future[None],
-    once_ready: OnceReady,
+    once_ready: Callable[[Sequence[StackProgram]], Awaitable[None]],
     say: Callable[[str], None],
 ) -> None:
     """Run the programs until `stop` is done, and write their output to `logs`. When all are ready,

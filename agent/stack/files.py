@@ -13,6 +13,7 @@ from pathlib import Path
 from string import Template
 
 from agent.errors import BadInput
+from agent.faults.promql import span
 from agent.stack.programs import LOOPBACK, FreePorts
 
 SCRAPE_SECONDS = 5.0
@@ -24,10 +25,6 @@ FLEET_SCRAPE_SECONDS = 15.0
 LEAST_SCRAPE_SECONDS = 1.0
 """Minimum interval in seconds at any simulation speed. The interval is also the timeout of a
 scrape. With a timeout of 0.1 s, agents on busy machines were reported as down."""
-
-
-def duration(seconds: float) -> str:
-    return f"{max(1, round(seconds * 1000))}ms"
 
 
 def filled(name: str, **values: str) -> str:
@@ -47,7 +44,7 @@ def prometheus(
     listed = f'http_sd_configs: [{{url: "{url}", refresh_interval: "15s"}}]'
     return filled(
         "prometheus",
-        interval=duration(interval),
+        interval=span(interval),
         rules=json.dumps(rules),
         targets=listed if fleet else here,
         **addresses,

@@ -39,14 +39,6 @@ def summary(found: Sequence[AbsenceStatus], named: int = 0) -> str | None:
     return f"{len(first)} metric{'s' * (len(first) > 1)} not known: {', '.join(reasons)}"
 
 
-def by_text(found: Iterable[AbsenceStatus]) -> list[tuple[str, list[str]]]:
-    """Return pairs of an absence's text and the names of all metrics with that text."""
-    metrics: dict[str, list[str]] = {}
-    for one in found:
-        metrics.setdefault(one.text, []).append(one.metric)
-    return [*metrics.items()]
-
-
 def _where(places: Sequence[Mapping[str, str]]) -> str:
     """Return a string that lists the GPUs and devices in the labels of absences, for example `GPUs
     0-7`, `GPU 0 link 2; GPU 3 link 0`, or `md0, md1`."""

@@ -23,9 +23,6 @@ SAME_SHARE = 0.02
 """Maximum difference of time shares (0-1) that are shown as the same share, so that rounding does
 not split the GPUs of a job into groups."""
 
-NEAR = 0.5
-"""If the traffic is below this share of its limit, a degraded PCIe link does not slow it."""
-
 
 def finding_statuses(
     watch: FaultWatch,
@@ -176,7 +173,7 @@ def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
         if key.path == "pcie" and key.of == finding.gpu and path.until >= now
         if path.ratio is not None
     ]
-    if not ratios or max(ratios) >= NEAR:
+    if not ratios or max(ratios) >= 0.5:  # below that, the link does not slow its traffic
         return text
     return f"{text}; not near its limit now ({percent(max(ratios))})"
 

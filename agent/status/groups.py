@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 
-from agent.diagnosis.advice import SUMMARIES, of_each, severity
+from agent.diagnosis.advice import SUMMARIES, severity
 from agent.jobs.job import percent
 from agent.model import Cause, Pair, Snapshot, State
 from agent.ranges import gpus_named
@@ -133,7 +133,8 @@ def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
     apart = pair[0] is State.COMMUNICATING and any(gpu.pair != pair for gpu in gpus)
     if len(late) == 1 and None not in late:
         return f"waiting for GPU {late.pop()}"
-    text = of_each(SUMMARIES[pair]) if gpus[1:] else SUMMARIES[pair]
+    its = ", each by its " if gpus[1:] else " by its "
+    text = SUMMARIES[pair].replace(" by its ", its)
     return f"only {text}" if apart else text
 
 

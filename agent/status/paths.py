@@ -45,9 +45,6 @@ PORTS = {
 MOVES = 5e6
 """A path without a limit counts as used from this many bytes per second."""
 
-MANY = 16
-"""If a kind of path has more devices, the page collapses its rows to keep the page short."""
-
 QUIET = 0.01
 DIGITS = 4
 """Number of decimal places to which ratios are rounded (0.01 %)."""
@@ -326,7 +323,7 @@ def path_kinds(
                 highest=f"highest {most}{busy}" if most else unread,
                 rates=rates.get(path),
                 limits=_limits(path, ways),
-                moves=len(devices) <= MANY and (at_work or bool(faults)),
+                moves=len(devices) <= 16 and (at_work or bool(faults)),  # keeps the page short
                 faults=faults,
                 level=Level.WARNING if full else None,
             )
