@@ -74,9 +74,8 @@ def _block(block: str) -> str:
     if first.startswith("#"):
         return _heading(first)
     if first.startswith("```"):
-        return (
-            f"<pre><code>{escape(chr(10).join(line.strip() for line in lines[1:-1]))}</code></pre>"
-        )
+        code = "\n".join(line.strip() for line in lines[1:-1])
+        return f"<pre><code>{escape(code)}</code></pre>"
     if first.startswith("|"):
         return "\n".join(("<table>", *_rows(lines), "</table>"))
     if first.startswith("- "):

@@ -119,10 +119,9 @@ class AccessControl:
         if is_cross_site(request):
             return refused(403, "The stream is for the agent's own page.")
         if users := self.users():
+            header = request.headers.get(hdrs.AUTHORIZATION, "")
             try:
-                given = BasicAuth.decode(
-                    request.headers.get(hdrs.AUTHORIZATION, ""), encoding="utf-8"
-                )
+                given = BasicAuth.decode(header, encoding="utf-8")
             except ValueError:
                 return refused(401, "User and password are needed.", CHALLENGE)
             if not await self._passwords.check(users, given.login, given.password):

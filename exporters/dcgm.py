@@ -144,9 +144,8 @@ class DcgmExposition(Exposition):
         for metric, labels, value in snapshot.samples(at):
             samples[metric.name][labels] = value
         rows = list(self._rows(samples))
-        return "".join(
-            text for one in table().field for text in self._text(one, samples, rows)
-        ).encode()
+        texts = (text for one in table().field for text in self._text(one, samples, rows))
+        return "".join(texts).encode()
 
     def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
         """Yield the exposition lines of a field, for each of its names."""

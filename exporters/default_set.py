@@ -81,10 +81,9 @@ class DefaultSet:
             if sample.labels not in kept:
                 if sample.value <= 1e-9:  # smaller values are rounding errors (1e-19 s)
                     continue
-                at_once = (
-                    metric.kind is Kind.GAUGE or place not in devices or metric.which(sample.labels)
-                )
-                if not at_once and not self._is_born(metric, sample.labels, now):
+                at_once = metric.kind is Kind.GAUGE or metric.which(sample.labels)
+                known = place in devices and not at_once
+                if known and not self._is_born(metric, sample.labels, now):
                     chosen.append(sample._replace(value=0.0))
                     continue
                 kept.add(sample.labels)
@@ -106,9 +105,8 @@ class DefaultSet:
         differ, place = self._kept.setdefault(metric.name, set()), metric.labels.index("direction")
         ways: dict[Labels, list[Sample]] = {}
         for sample in samples:
-            ways.setdefault((*sample.labels[:place], "", *sample.labels[place + 1 :]), []).append(
-                sample
-            )
+            device = *sample.labels[:place], "", *sample.labels[place + 1 :]
+            ways.setdefault(device, []).append(sample)
         chosen = []
         for labels, both in ways.items():
             if len(both) > 1 and len({sample.value for sample in both}) > 1:
@@ -127,10 +125,8 @@ class DefaultSet:
         }
         kept = self._kept.setdefault(str(paths.SPEC), set())
         for sample in families.get(str(paths.SPEC), ()):
-            if (
-                sample.labels in of_hardware
-                and known.get(sample.labels, sample.value) < sample.value
-            ):
+            limit = known.get(sample.labels, sample.value)
+            if sample.labels in of_hardware and limit < sample.value:
                 kept.add(sample.labels)
         short = [one for one in samples if one.labels[: len(paths.PATH_LABELS)] in kept]
         return self._one_way(metric, short) if short else []

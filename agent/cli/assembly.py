@@ -97,9 +97,8 @@ def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]
     from agent.replay.recorder import TapeRecorder
 
     recorder = TapeRecorder(hardware.library(), hardware.host, clock)
-    return Hardware(
-        lambda: recorder.nvml, recorder.host, hardware.simulated, hardware.playing
-    ), recorder
+    parts = recorder.host, hardware.simulated, hardware.playing
+    return Hardware(lambda: recorder.nvml, *parts), recorder
 
 
 SYSTEM = SystemClock()

@@ -117,9 +117,8 @@ def _asked(arguments: argparse.Namespace, settings: Settings, job: str) -> Repor
 def _nothing(arguments: argparse.Namespace) -> str:
     if arguments.job:
         return f"nothing is known of job {arguments.job}"
-    named = (
-        "" if arguments.by in HARDWARE else ", and let agents name jobs (`info = true` below [job])"
-    )
+    named = ", and let agents name jobs (`info = true` below [job])"
+    named = "" if arguments.by in HARDWARE else named
     if arguments.prometheus:
         asked = f"no {SECONDS_RECORD} within {arguments.since}"
         cure = f"load the rules of dgx-report.yaml, which need {REPORT_EVERY} of samples"
@@ -204,11 +203,8 @@ def as_html(report: Report) -> str:
 
 def _title(report: Report) -> str:
     begin, end = (f"{local(at):%Y-%m-%d %H:%M %Z}" for at in (report.begin, report.end))
-    known = (
-        f"{percent(report.covered)} of the GPUs' time counted, "
-        if report.covered is not None
-        else ""
-    )
+    part = "" if report.covered is None else percent(report.covered)
+    known = f"{part} of the GPUs' time counted, " if part else ""
     return f"GPU-hours by {report.by}, {begin} to {end}, {known}from {report.source}"
 
 

@@ -59,9 +59,8 @@ def lines(alerts: Iterable[Alert]) -> Iterator[str]:
     alike: dict[tuple[str, ...], list[Alert]] = {}
     for alert in sorted(alerts, key=_gpu):
         names = [alert["labels"].get(name, "") for name in ("alertname", "severity", "instance")]
-        alike.setdefault((*names, "" if _gpu(alert) >= 0 else alert["fingerprint"]), []).append(
-            alert
-        )
+        apart = "" if _gpu(alert) >= 0 else alert["fingerprint"]
+        alike.setdefault((*names, apart), []).append(alert)
     for (name, severity, *_), group in alike.items():
         gpus = f"{gpus_named(map(_gpu, group))}; " if len(group) > 1 else ""
         yield f"{name} ({severity}) {gpus}{group[0]['annotations']['description']}"

@@ -76,15 +76,12 @@ def load(
 
 def keys_of(sections: Sections) -> dict[str, tuple[type[Section], msgspec.structs.FieldInfo]]:
     """Return the section and field of each key. Keys include the table, as in `alerts.NAME`."""
-    return {
-        ".".join(
-            filter(
-                None, (section.table, ANY_NAME if field.name == section.subtables else field.name)
-            )
-        ): (section, field)
-        for section in sections
-        for field in fields_of(section).values()
-    }
+    found: dict[str, tuple[type[Section], msgspec.structs.FieldInfo]] = {}
+    for section in sections:
+        for field in fields_of(section).values():
+            name = ANY_NAME if field.name == section.subtables else field.name
+            found[f"{section.table}.{name}".removeprefix(".")] = section, field
+    return found
 
 
 def _in_file(

@@ -91,14 +91,11 @@ def cure(finding: Finding) -> str:
 
 def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
     """Yield the GPUs that are throttled now, each with its clock and throttle reasons."""
-    samples = machine.samples
+    samples, both = machine.samples, (clocks.CLOCK, clocks.CLOCK_LIMIT)
+    harmful = [one for one in clocks.THROTTLES if one.reason in HARMFUL]
     for (index, uuid), mask in sorted(samples.all(clocks.REASONS).items()):
-        held = sorted(
-            t.reason for t in clocks.THROTTLES if t.bit & int(mask) and t.reason in HARMFUL
-        )
-        now, most = (
-            samples.value(m, index, uuid, "sm") for m in (clocks.CLOCK, clocks.CLOCK_LIMIT)
-        )
+        held = sorted(one.reason for one in harmful if one.bit & int(mask))
+        now, most = (samples.value(metric, index, uuid, "sm") for metric in both)
         figures = () if now is None else (Figure("clock", now, most, "hertz"),)
         if held:
             yield Seen(GpuKey(int(index), uuid), figures=figures, names=tuple(held))

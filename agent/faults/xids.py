@@ -6,16 +6,8 @@ from itertools import groupby
 from agent.faults.model import Fault, Finding, Look, Seen
 from agent.model import Figure, GpuKey, Severity
 from agent.sources import gpu, xid
-from agent.specs.xids import (
-    IGNORE,
-    NVLINK5,
-    RESET,
-    XidMeaning,
-    catalogue,
-    first_steps,
-    meaning,
-    name,
-)
+from agent.specs import xids
+from agent.specs.xids import XidMeaning, catalogue, first_steps, meaning
 
 UNNUMBERED = meaning(0)
 """The meaning used for all codes that are not in the catalogue."""
@@ -92,7 +84,7 @@ def hold_of(finding: Finding) -> str:
 
 
 def _of_action(action: str) -> Severity:
-    return Severity.CRITICAL if action == RESET else Severity.INFO
+    return Severity.CRITICAL if action == xids.RESET else Severity.INFO
 
 
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
@@ -100,9 +92,8 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
     the affected unit. An error without a timestamp counts as recent."""
     assert fault.finding
     samples = machine.samples
-    architectures = {
-        labels["uuid"]: labels["architecture"] for labels in samples.labelled(gpu.INFO)
-    }
+    infos = samples.labelled(gpu.INFO)
+    architectures = {info["uuid"]: info["architecture"] for info in infos}
     units: dict[tuple[str, str], list[Severity]] = {}
     for (_, uuid, code, _, action), count in samples.all(xid.NVLINK_FAULTS).items():
         if count:
@@ -116,7 +107,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
         if at is not None:
             figures.append(Figure("ago", max(0.0, samples.now - at), None, "seconds"))
         own = units.get((uuid, code), [meaning(int(code)).severity])
-        what = name(int(code), architectures.get(uuid, ""))
+        what = xids.name(int(code), architectures.get(uuid, ""))
         worst = max(own, key=order.index)
         labels = (("xid", code), ("action", meaning(int(code)).action))
         yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst, labels)
@@ -125,9 +116,9 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
 def _texts(finding: Finding) -> tuple[str, str]:
     """Return two texts about the XID error of a finding: its meaning, and the first step."""
     code = int(finding.device)
-    if code in NVLINK5 and finding.severity is not meaning(code).severity:
+    if code in xids.NVLINK5 and finding.severity is not meaning(code).severity:
         critical = finding.severity is Severity.CRITICAL
-        action = RESET if critical else IGNORE
+        action = xids.RESET if critical else xids.IGNORE
         return first_steps("happened_by_unit")[action], first_steps("first_step_by_unit")[action]
     action = meaning(code).action
     return first_steps("happened")[action], first_steps()[action]

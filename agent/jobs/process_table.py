@@ -182,9 +182,8 @@ class ProcessTable:
             self._look_up(pid)
             uptime = processes.uptime(self._files)
         except PermissionError as error:
-            why = (
-                f"/proc hides process {pid} on the GPU ({os.strerror(error.errno or 0)}): {VISIBLE}"
-            )
+            refused = os.strerror(error.errno or 0)
+            why = f"/proc hides process {pid} on the GPU ({refused}): {VISIBLE}"
         except processes.GONE:
             why = f"process {pid} on the GPU is not in /proc: {VISIBLE}"
         except OSError as error:

@@ -49,11 +49,9 @@ class ReadOutput:
             return
         try:
             number = model.checked(value, metric.possible, metric.origin)
-            filters = self.filters
-            if filters is not None and (
-                metric.kind is model.Kind.COUNTER or metric.step is not None
-            ):
-                number = filters.passed(metric, labels, number, self.at)
+            filtered = metric.kind is model.Kind.COUNTER or metric.step is not None
+            if filtered and self.filters is not None:
+                number = self.filters.passed(metric, labels, number, self.at)
         except Absent as absent:
             self.absent(metric, absent, *labels)
         else:

@@ -73,10 +73,8 @@ def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
 
 def listed(process: SimulatedGpuProcess, gpu_instance: int = ALL_ONES) -> Any:
     within = ALL_ONES if gpu_instance == ALL_ONES else 0
-    used = {"pid": process.pid, "usedGpuMemory": process.memory}
-    return pynvml.nvmlFriendlyObject(
-        {**used, "gpuInstanceId": gpu_instance, "computeInstanceId": within}
-    )
+    found = {"pid": process.pid, "usedGpuMemory": process.memory, "gpuInstanceId": gpu_instance}
+    return pynvml.nvmlFriendlyObject({**found, "computeInstanceId": within})
 
 
 def _processes(*, draws: bool) -> Any:

@@ -88,9 +88,8 @@ class SampleBuffers:
 
     def utilisation(self, now: float, seen: float) -> Iterator[tuple[float, int]]:
         """Return the (time, percent) samples later than `seen`. Each is a mean over 0.2 s."""
-        return (
-            (at, self.percent("utilisation", at)) for at in self._moments(UTILISATION, now, seen)
-        )
+        moments = self._moments(UTILISATION, now, seen)
+        return ((at, self.percent("utilisation", at)) for at in moments)
 
     def percent(self, name: str, now: float) -> int:
         at = _grid(now, UTILISATION.every)

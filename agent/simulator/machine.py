@@ -24,9 +24,8 @@ class Machine:
     def __init__(self, system: SystemModel, scenario: str, clock: Clock) -> None:
         self.system = system
         self.driver = SimulatedDriver(system.driver)
-        self.gpus = [
-            SimulatedGpu(system, self.driver, i, links) for i, links in enumerate(wire(system))
-        ]
+        links = enumerate(wire(system))
+        self.gpus = [SimulatedGpu(system, self.driver, index, its) for index, its in links]
         self.jobs = SimulatedJobs()
         self.devices = SimulatedDevices(system)
         self.older = system.model.architecture <= Architecture.VOLTA  # the GPUs retire pages

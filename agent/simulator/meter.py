@@ -105,9 +105,7 @@ class Meter:
         base, place = self.copy(now), steps.place(now - origin)
         for name in steps.names:
             base[name] = base.get(name, 0.0) - steps.count(name, place)
-        while (
-            len(self._spans) > 1 and self._spans[1].since <= now - 20.0
-        ):  # s, more than any buffer
+        while len(self._spans) > 1 and self._spans[1].since <= now - 20.0:  # s
             del self._spans[0]
         self._spans.append(_Span(now, base, steady, steps, origin))
 

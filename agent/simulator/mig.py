@@ -99,9 +99,8 @@ def _handle(_: Any, gpu: SimulatedGpu, place: int) -> Any:
         refuse(INVALID_ARGUMENT)
     if place >= len(instances(gpu)):
         refuse(NOT_FOUND)
-    return pointer_to(
-        FIRST_HANDLE + 16 * (MOST_INSTANCES * gpu.index + place), pynvml.c_nvmlDevice_t
-    )
+    address = FIRST_HANDLE + 16 * (MOST_INSTANCES * gpu.index + place)
+    return pointer_to(address, pynvml.c_nvmlDevice_t)
 
 
 ANSWERS: dict[str, Callable[..., Any]] = {

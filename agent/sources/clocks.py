@@ -86,7 +86,7 @@ class Throttling:
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """Yield the reads of a GPU's clocks and throttle reasons."""
     throttling, both = Throttling(gpu_context.device), (REASONS, THROTTLE)
-    state = gpu_context.state
+    state, counters = gpu_context.state, throttling.read_counters
 
     def sm_clock(device: NvmlDevice) -> float:
         """Return the SM clock (MHz), and store it for the computation of tensor throughput."""
@@ -97,7 +97,5 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     now = GpuRow(CLOCK, sm_clock, ("sm",), times=MHZ)
     yield gpu_context.rows("clocks", "now", intervals.TICK, now)
     yield gpu_context.read("clocks", "reasons", both, throttling.read_mask, intervals.TICK)
-    yield gpu_context.read(
-        "clocks", "counters", (THROTTLE,), throttling.read_counters, intervals.THROTTLE
-    )
+    yield gpu_context.read("clocks", "counters", (THROTTLE,), counters, intervals.THROTTLE)
     yield from gpu_context.declared("clocks", _METRICS)

@@ -5,23 +5,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from agent import model
 from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, severity
 from agent.faults.findings import action, by_kind
 from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
 from agent.faults.watch import ActiveFault
 from agent.jobs.job import PEER, Job, WatchedJobs, percent
-from agent.model import (
-    LOST_STATES,
-    Cause,
-    Fact,
-    GpuIdentity,
-    Pair,
-    Reason,
-    Snapshot,
-    State,
-    Verdict,
-)
+from agent.model import Cause, Fact, GpuIdentity, Pair, Reason, Snapshot, State, Verdict
 from agent.series import SampleStore
 from agent.sources import activity
 from agent.sources import instances as mig
@@ -127,7 +118,7 @@ class SeenTick(NamedTuple):
 
 def costs(pair: Pair) -> bool:
     """Return whether time in this state counts as lost."""
-    return pair[0] in LOST_STATES
+    return pair[0] in model.LOST_STATES
 
 
 def judged(
@@ -239,9 +230,8 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
     if absence is None:
         return Reason.UNKNOWN, ""
     late = absence.reason in (Reason.STALLED, Reason.NOT_ANSWERING)
-    words = (
-        "the driver does not respond" if late else f"no activity value, {ABSENT[absence.reason]}"
-    )
+    no_value = f"no activity value, {ABSENT[absence.reason]}"
+    words = "the driver does not respond" if late else no_value
     detail = absence.detail if absence.reason is not Reason.NOT_ANSWERING else ""
     return absence.reason, f"{words} ({detail})" if detail else words
 
@@ -268,6 +258,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
     key, at = gpu.identity.key, seen.snapshot
     whole, told = not (seen.silent or gpu.lost), gpu.lost or not seen.silent
     verdict = gpu.verdict if whole else None
+    shares = verdict.shares if verdict else {}
     own = seen.of_gpus.get(key.uuid, ())
     level = LEVEL[severity(gpu.pair)] if gpu.pair and whole else None
     text = _text(gpu)
@@ -292,9 +283,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
         basis=BASIS[verdict.quality] if verdict else None,
         confidence=round(verdict.confidence, 2) if verdict else None,
         waits_for=gpu.waits_for if verdict else None,
-        shares={pair_name(p): round(n, 4) for p, n in verdict.shares.items() if n}
-        if verdict
-        else {},
+        shares={pair_name(p): round(n, 4) for p, n in shares.items() if n},
         findings=tuple(one.id for one in own),
         job=gpu.job.receipt.id if gpu.job else None,
     )

@@ -22,10 +22,8 @@ from agent.status.model import AlertStatus, Level
 SCALES = {"bytes_per_second": 1e-9, "hertz": 1e-6}
 """Factors that convert figures from base units to the units shown: GB/s and MHz."""
 
-LEVEL = {
-    Severity.CRITICAL: Level.CRITICAL,
-    Severity.WARNING: Level.WARNING,
-    Severity.INFO: Level.INFO,
+LEVEL: dict[Severity | None, Level] = {
+    **{severity: Level(severity) for severity in Severity},
     None: Level.GOOD,
 }
 """The level for each severity. Healthy states have the severity None."""
