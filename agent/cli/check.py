@@ -26,6 +26,7 @@ from agent.config.atomic_file import atomic_write, check_target
 from agent.diagnosis.disclosure import without_names
 from agent.errors import BadInput, printable
 from agent.hardware.kernel_log import LogLine, RealKernelLog
+from agent.hardware.nvml import real_library
 from agent.model import Absent, Snapshot
 from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import Derived, SampleStore
@@ -126,7 +127,8 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
     last = without_names(last, Derived())
     exposition = Exposition(lambda: last, SystemClock().monotonic, process=False)
-    own = RealKernelLog(DAY) if not hardware.simulated else hardware.host.kernel_log
+    host, real = hardware.host, hardware.library is real_library
+    own = RealKernelLog(DAY) if real else host.kernel_log  # this host has not that of a recording
     try:
         lines = kernel_lines(own.lines())
     except Absent as absent:
@@ -142,7 +144,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
     masks = Masks()
     for path in sorted(HOST_NAME_FILES):
         with suppress(OSError):
-            masks.host_name(hardware.host.files.read(path))
+            masks.host_name(host.files.read(path))
     for info in SampleStore.of(last).labelled(INFO):
         if info["serial"]:
             masks.serial(info["serial"])

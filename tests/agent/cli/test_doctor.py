@@ -7,17 +7,18 @@ import subprocess
 import sys
 import tarfile
 import threading
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 
-from agent.cli.check import kernel_lines, page, values, write
+from agent.cli.check import bundled, kernel_lines, page, values, write
 from agent.cli.doctor import BROKEN, in_child
 from agent.errors import BadInput
 from agent.faults.findings import USUAL, by_kind
 from agent.faults.model import alert_names
-from agent.hardware.kernel_log import LogLine
+from agent.hardware.kernel_log import KernelLog, LogLine
 from tests.stack.running import run_to_end
 from tests.support.statuses import shown
 
@@ -142,6 +143,17 @@ def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
     assert not re.search("hooks|secret|alice|example", whole)
     assert "GPU-00000000-0000-0000-0000-000000000001" in texts["metrics.prom"]
     assert bundle.stat().st_mode & 0o077 == 0
+
+
+def test_a_bundle_of_a_recording_has_no_kernel_log_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("agent.cli.check.RealKernelLog", None)
+    machine = shown("k40:training").run(3)
+    host = replace(machine.bench.hardware.host, kernel_log=KernelLog())  # as of a tape
+    tape = replace(machine.bench.hardware, simulated=False, host=host)
+    texts = bundled(tape, machine.bench.latest, machine.status, "")
+    assert texts["kernel.log"] == "no kernel log here\n"
 
 
 def test_what_waits_for_the_look_has_opened_nothing_that_could_hang() -> None:
