@@ -71,9 +71,11 @@ def decode(value: Any, kind: type[T], key: str = "", *, strict: bool = True) -> 
 
 def _pattern(_: Any, value: Any) -> re.Pattern[str]:
     """Compile a regular expression, a type that msgspec does not support."""
+    if not isinstance(value, str):
+        raise TypeError(f"expected `str`, got `{type(value).__name__}`")
     try:
         return re.compile(value)
-    except (re.error, OverflowError, RecursionError, TypeError) as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"it is no regular expression: {error}") from error
 
 
