@@ -33,6 +33,7 @@ def main() -> None:
 
 
 def _status() -> int:
+    status = 0
     try:
         from agent.cli.parser import run_command
 
@@ -41,12 +42,15 @@ def _status() -> int:
         except SystemExit as left:  # help or usage was printed
             status = int(left.code or 0)
         sys.stdout.flush()
+        sys.stderr.flush()
     except KeyboardInterrupt:
         return 130
     except RuntimeError as error:
         if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11, while a class is defined
             return 130
         raise
+    except BrokenPipeError:  # the reader has closed the pipe
+        sys.stdout = sys.stderr = None  # closing them would raise again
     except OSError as error:
         sys.stdout = None  # it cannot be written any more, even at exit
         # A failed write to an open file reports no file name, and needs no file descriptor.

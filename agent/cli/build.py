@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
 import msgspec
 
@@ -38,9 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.simulate:
         parse(arguments.simulate)
     settings = settings_of(arguments)
-    directory: Path = arguments.directory
-    for name, text in generated(settings).items():
-        path = directory / name
+    texts = {arguments.directory / name: text for name, text in generated(settings).items()}
+    for path, text in texts.items():
         atomic_write(path, text.encode(), 0o644, make=True)
-        print(path)
+    print("\n".join(map(str, texts)))  # printed last, because the reader may go away
     return 0

@@ -55,12 +55,13 @@ def run(arguments: argparse.Namespace) -> int:
     answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
     if answer is None or BROKEN in answer:
         answer = without_answer((answer or {}).get(BROKEN, ""), arguments.timeout)
-    if arguments.bundle:
-        texts = answer["texts"]
-        written = in_child(lambda: {"listed": write(arguments.bundle, texts)}, 1.0) or {}
-        listed = written.get("listed", "it could not be written in time")
-        print(f"{arguments.bundle}: {listed}", file=sys.stderr)
-    print(json.dumps(answer["document"], indent=2) if arguments.json else answer["text"])
+    with suppress(BrokenPipeError):  # the reader has gone, but the status counts
+        if arguments.bundle:
+            texts = answer["texts"]
+            written = in_child(lambda: {"listed": write(arguments.bundle, texts)}, 1.0) or {}
+            listed = written.get("listed", "it could not be written in time")
+            print(f"{arguments.bundle}: {listed}", file=sys.stderr)
+        print(json.dumps(answer["document"], indent=2) if arguments.json else answer["text"])
     return int(answer["document"]["status"])
 
 

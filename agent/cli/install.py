@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from agent.cli.options import SECTIONS
@@ -102,7 +103,8 @@ def carry_out(commands: Iterable[Command], *, dry: bool = False) -> bool:
     any_of_them = False
     for command in commands:
         any_of_them = True
-        print(shlex.join(map(str, command)), flush=True)
+        with suppress(BrokenPipeError):  # the reader has gone
+            print(shlex.join(map(str, command)), flush=True)
         if dry:
             continue
         ended = subprocess.run(  # noqa: S603 (no untrusted input)

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -144,10 +145,8 @@ def run_command(arguments: Sequence[str]) -> int:
         return int(import_module(f"agent.cli.{module}").run(chosen))
     except BadInput as error:
         sentence = printable(str(error)).replace("\n", " ")
-        print(f"dgx-telemetry: {sentence}", file=sys.stderr)
+        with suppress(BrokenPipeError):  # the reader has gone
+            print(f"dgx-telemetry: {sentence}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:  # the reader has closed the pipe
-        sys.stderr.close()
-        return 0

@@ -12,13 +12,14 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from agent.cli import small_process
+from agent.cli.install import carry_out
 from agent.cli.parser import COMMANDS, run_command
 from agent.simulator import SCENARIOS, SYSTEMS
 from tests.stack.running import clean_environment, run_to_end
@@ -172,21 +173,39 @@ def test_a_command_prints_what_it_is_for(line: str, ended: Ends) -> None:
         assert max(map(len, end.stdout.splitlines())) <= 80
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    running = subprocess.Popen(
-        [sys.executable, "-m", "agent", "once", "--json", "--simulate", "dgx-h100:idle"],
-        cwd=ROOT,
-        env=clean_environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+WITHOUT_A_READER = {
+    "once --json --simulate k40:idle": 0,
+    "inventory a": 0,
+    "--help": 0,
+    "build {folder}/built": 0,
+    "check --json --timeout 60 --bundle {folder}/x --simulate dgx-station-v100:xid-62": 3,
+    "once --agent x": 2,
+}
+
+
+@pytest.mark.parametrize("line", WITHOUT_A_READER)
+def test_a_reader_that_goes_away_is_no_error(line: str, tmp_path: Path) -> None:
+    """`build` had written one file, and `check` hid a critical fault."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "agent", *line.format(folder=tmp_path).split()]
+    status = WITHOUT_A_READER[line]
+    errors = writing if status == 2 else subprocess.PIPE
+    ended = subprocess.run(
+        words, cwd=ROOT, env=clean_environment(), stdout=writing, stderr=errors, check=False
     )
-    assert running.stdout is not None
-    assert running.stderr is not None
-    running.stdout.close()
-    errors = running.stderr.read().decode()
-    running.stderr.close()
-    assert running.wait(PATIENCE) == 0
-    assert errors == ""
+    os.close(writing)
+    assert (ended.returncode, (ended.stderr or b"").count(b"\n")) == (status, status == 3)
+    assert "build" not in line or (tmp_path / "built/status.schema.json").exists()
+
+
+def test_an_installation_goes_on_without_a_reader(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", 1) as out, redirect_stdout(out), suppress(BrokenPipeError):
+        assert carry_out([("touch", tmp_path / name) for name in ("a", "b")])
+        out.close()
+    assert len([*tmp_path.iterdir()]) == 2
 
 
 @pytest.mark.parametrize("name", ["once", "check"])
