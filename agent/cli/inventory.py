@@ -15,6 +15,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from ipaddress import IPv6Address
 from pathlib import Path
@@ -205,13 +206,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.listen:
         asyncio.run(_serve(partial(document, arguments), arguments))
         return 0
-    put(document(arguments), arguments.output)
+    with suppress(BrokenPipeError):  # without a reader, the file must stay current
+        put(document(arguments), arguments.output)
     while arguments.every:
         time.sleep(arguments.every)
-        try:
-            put(document(arguments), arguments.output)
-        except BadInput as error:
-            print(f"dgx-telemetry: {error}", file=sys.stderr, flush=True)
+        with suppress(BrokenPipeError):
+            try:
+                put(document(arguments), arguments.output)
+            except BadInput as error:
+                print(f"dgx-telemetry: {error}", file=sys.stderr, flush=True)
     return 0
 
 

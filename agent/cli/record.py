@@ -5,6 +5,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
@@ -31,7 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         agent.watch.start()
         length = f"{arguments.seconds:g} s, Ctrl-C stops and keeps the tape"
-        print(f"recording to {arguments.file} for {length}", file=sys.stderr)
+        with suppress(OSError):  # nobody reads it
+            print(f"recording to {arguments.file} for {length}", file=sys.stderr)
         asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
     except KeyboardInterrupt:
         notes.append("stopped early, the recording so far is kept")

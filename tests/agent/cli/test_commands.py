@@ -178,6 +178,7 @@ WITHOUT_A_READER = {
     "inventory a": 0,
     "--help": 0,
     "build {folder}/built": 0,
+    "record {folder}/x.tape --seconds 0.1 --simulate k40:idle": 0,
     "check --json --timeout 60 --bundle {folder}/x --simulate dgx-station-v100:xid-62": 3,
     "once --agent x": 2,
 }
@@ -190,13 +191,14 @@ def test_a_reader_that_goes_away_is_no_error(line: str, tmp_path: Path) -> None:
     os.close(reading)
     words = [sys.executable, "-m", "agent", *line.format(folder=tmp_path).split()]
     status = WITHOUT_A_READER[line]
-    errors = writing if status == 2 else subprocess.PIPE
+    errors = subprocess.PIPE if status == 3 else writing
     ended = subprocess.run(
         words, cwd=ROOT, env=clean_environment(), stdout=writing, stderr=errors, check=False
     )
     os.close(writing)
     assert (ended.returncode, (ended.stderr or b"").count(b"\n")) == (status, status == 3)
     assert "build" not in line or (tmp_path / "built/status.schema.json").exists()
+    assert ("{folder}" in line) == any(tmp_path.iterdir())
 
 
 def test_an_installation_goes_on_without_a_reader(tmp_path: Path) -> None:

@@ -151,6 +151,25 @@ def test_the_file_stays_while_slurm_does_not_answer(slurm: Path, tmp_path: Path)
         program.line("5 targets, 1 of them drained")
 
 
+def test_the_file_stays_current_without_a_reader(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another(_: float) -> None:
+        states = slurm.read_text()
+        slurm.write_text(states.replace('"IDLE", "DRAIN"', '"IDLE"'))
+        if states == slurm.read_text():
+            raise KeyboardInterrupt
+
+    def gone(*_: object, **__: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("agent.cli.inventory.time.sleep", another)
+    monkeypatch.setattr("builtins.print", gone)
+    words = ["inventory", "--slurm", "--every", "1", "--output", str(tmp_path / "dgx.json")]
+    assert run_command(words) == 130
+    assert (tmp_path / "dgx.json").read_text().count('"drained"') == 1
+
+
 def test_targets_are_served_with_tls_and_a_password(slurm: Path, tmp_path: Path) -> None:
     users = f"basic_auth_users: {{prometheus: {hashed('secret')}}}\n"
     web = web_file(make_certificates(tmp_path), TLS + users)
