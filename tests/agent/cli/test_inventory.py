@@ -9,6 +9,7 @@ import urllib.request
 from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -163,8 +164,8 @@ def test_the_file_stays_current_without_a_reader(
     def gone(*_: object, **__: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("agent.cli.inventory.time.sleep", another)
-    monkeypatch.setattr("builtins.print", gone)
+    monkeypatch.setattr("agent.cli.inventory.time", SimpleNamespace(sleep=another))
+    monkeypatch.setattr("agent.cli.inventory.print", gone, raising=False)
     words = ["inventory", "--slurm", "--every", "1", "--output", str(tmp_path / "dgx.json")]
     assert run_command(words) == 130
     assert (tmp_path / "dgx.json").read_text().count('"drained"') == 1
