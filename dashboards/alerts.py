@@ -64,15 +64,14 @@ def firing_alerts(
         f"{key};([^;]*);([^;]*).*": text.replace("-i GPU", "-i $1").replace("DEVICE", "$2")
         for key, text in texts(faults, lambda fault: _begin(fault.do), ON_ITS_PAGE).items()
     }
+    whats = texts(faults, summary, "-")
     return Table(
         columns=_columns(by, rank),
         links={"instance": "node", **page},
         more=(
             override("severity", COLOURED),
             worded("where", LOOKS["places"], displayName="Where"),
-            worded(
-                "what", texts(faults, summary, "-"), displayName="What is wrong", **LOOKS["wrapped"]
-            ),
+            worded("what", whats, displayName="What is wrong", **LOOKS["wrapped"]),
             override("whose", {"displayName": "Job, user", **LOOKS["wrapped"]}),
             worded("do", steps, displayName="What to do first", **LOOKS["wrapped"]),
         ),

@@ -154,9 +154,8 @@ def _variable(name: str) -> Json:
 def _without_nulls(value: Any) -> Any:
     """Return JSON without nulls, which override Grafana's defaults. Keep nulls in thresholds."""
     if isinstance(value, Mapping):
-        return {
-            k: v if k == "steps" else _without_nulls(v) for k, v in value.items() if v is not None
-        }
+        known = {key: one for key, one in value.items() if one is not None}
+        return {k: one if k == "steps" else _without_nulls(one) for k, one in known.items()}
     if isinstance(value, list):
         return [_without_nulls(entry) for entry in value]
     return value

@@ -30,10 +30,7 @@ RECORDED = [
 METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN.values())}
 
 Definitions = Mapping[str, str]
-GIVEN: Definitions = {
-    "LOSING": f'state=~"{WHAT_LOST}"',
-    "BUSY_DISK": f"{BUSY_DISK:g}",
-}
+GIVEN: Definitions = {"LOSING": f'state=~"{WHAT_LOST}"', "BUSY_DISK": f"{BUSY_DISK:g}"}
 """Definitions for all dashboards: states whose time is lost, and the threshold for busy disks."""
 
 AGENTS = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'

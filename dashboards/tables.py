@@ -12,8 +12,7 @@ from dashboards.board import BAD, LOOKS, PAINTLESS, STATES, STEPS, WARNING, Json
 from dashboards.kinds import OfFigures, Panel, Scope, decimals, override, painted
 
 BLANK = override("string", {"noValue": " "}, "byType")
-"""Override that leaves cells without a label blank. By default, they have the text of empty
-panels."""
+"""Override that leaves cells without a label blank, instead of the text of empty panels."""
 
 
 class Column(Struct, forbid_unknown_fields=True):

@@ -84,9 +84,8 @@ class DcgmField(msgspec.Struct, frozen=True):
                 if all(labels[at] in texts for at, texts in wanted):
                     of_gpu = found[labels[1]]
                     of_gpu[name] = of_gpu.get(name, 0.0) + value
-        return {
-            uuid: sum(by.values()) for uuid, by in found.items() if len(by) == len(self.metrics)
-        }
+        whole = len(self.metrics)
+        return {uuid: sum(by.values()) for uuid, by in found.items() if len(by) == whole}
 
 
 class DcgmTable(msgspec.Struct, frozen=True):

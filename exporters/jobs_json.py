@@ -38,11 +38,7 @@ def job_document(job: Job) -> Document:
         "lost_gpus": [str(gpu.index) for gpu in job.lost],
         "never_waits": job.never_waits.uuid if job.never_waits else None,
         "slower": slower
-        and {
-            "ratio": slower.ratio,
-            "since": instant(slower.since),
-            "seconds": slower.seconds,
-        },
+        and {"ratio": slower.ratio, "since": instant(slower.since), "seconds": slower.seconds},
         "hang": hang and _hang_document(hang),
     }
 

@@ -114,9 +114,7 @@ def without_single_links(families: Families) -> dict[str, list[Sample]]:
     found = {name: its for name, its in families.items() if name not in traffic}
     for name, samples in found.items():
         if samples[0].metric.labels[: len(PATH_LABELS)] == PATH_LABELS:
-            found[name] = [
-                one for one in samples if one.labels[0] != "nvlink" or ":" not in one.labels[1]
-            ]
+            found[name] = [s for s in samples if s.labels[0] != "nvlink" or ":" not in s.labels[1]]
     return found
 
 

@@ -163,9 +163,8 @@ def test_the_default_names_nobody_to_the_network() -> None:
         assert refused.returncode != 0, values
         cure = "set webConfigSecret, hostNetwork=false or namesWithoutPassword=true"
         assert cure in refused.stderr
-    assert (
-        helm({**IMAGE, "config": "# info = true\n[job]\ninfo = false # not true"}).returncode == 0
-    )
+    config = "# info = true\n[job]\ninfo = false # not true"
+    assert helm({**IMAGE, "config": config}).returncode == 0
     pod, agent = pod_of(config=INFO, webConfigSecret="web")
     assert agent["args"][-2:] == ["--web.config.file", "/etc/dgx-telemetry-web/web.yml"]
     assert pod["volumes"][-1] == {"name": "web", "secret": {"secretName": "web"}}
@@ -221,9 +220,8 @@ def values_table() -> str:
 
 def test_each_value_of_the_chart_is_explained(committed: Committed) -> None:
     path = FOLDER / "README.md"
-    head, begin, _ = path.read_text().partition(
-        "| Value | Default | Meaning |\n| --- | --- | --- |\n"
-    )
+    titles = "| Value | Default | Meaning |\n| --- | --- | --- |\n"
+    head, begin, _ = path.read_text().partition(titles)
     committed(path, head + begin + values_table())
     top = {row.split("`")[1].partition(".")[0] for row in values_table().splitlines()}
     assert top == manifest("values.yaml").keys()

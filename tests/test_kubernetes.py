@@ -181,9 +181,8 @@ def test_it_leaves_a_node_whose_operands_are_paused(client: dict[str, str], chan
     assert admits({**node, **dict.fromkeys(OPERANDS, "true")})
     assert admits({**node, OPERANDS[1]: "false"}), "an operand that is never deployed there"
     for label in OPERANDS:
-        assert not admits(
-            {**node, **dict.fromkeys(OPERANDS, "true"), label: f"paused-for-{change}"}
-        )
+        whole = {**node, **dict.fromkeys(OPERANDS, "true")}
+        assert not admits({**whole, label: f"paused-for-{change}"})
 
 
 @pytest.mark.parametrize("value", ["paused-for-driver-upgrade", "paused-for-mig-change", "", "new"])

@@ -16,9 +16,8 @@ from tests.support.nightly import shortly
 
 
 def node_series() -> list[list[str]]:
-    return [
-        re.findall(r"[\w-]+", line) for line in TEMPLATE.read_text().splitlines() if "| `" in line
-    ]
+    lines = TEMPLATE.read_text().splitlines()
+    return [re.findall(r"[\w-]+", line) for line in lines if "| `" in line]
 
 
 def settled(system: str) -> AgentBench:

@@ -72,9 +72,8 @@ def test_the_pure_tests_and_the_others_are_all_that_the_test_command_runs() -> N
     """Each of its calls of pytest names marks, and one of the two takes each test."""
     files = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
     assert 40 < sum(not NOT_PURE.search(text) for text in files) < len(files) - 60
-    chosen = re.findall(
-        r'--pure|tests -m "((?:not )?\(\$waiting\))', (ROOT / "tests/run").read_text()
-    )
+    script = (ROOT / "tests/run").read_text()
+    chosen = re.findall(r'--pure|tests -m "((?:not )?\(\$waiting\))', script)
     assert sorted(chosen) == ["($waiting)", "not ($waiting)"]
 
 

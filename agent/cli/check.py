@@ -74,9 +74,8 @@ def without_answer(why: str, seconds: float) -> Answer:
         do = "Report this with the sentence above; the node itself may be well."
     else:
         severity, kind, alert = Level.CRITICAL, "no_answer", "DgxAgentBlind"
-        sentence = (
-            f"this machine did not respond within {seconds:g} s: its driver or its kernel hangs"
-        )
+        hangs = "its driver or its kernel hangs"
+        sentence = f"this machine did not respond within {seconds:g} s: {hangs}"
         do = "Drain the node, see `dmesg`, and reboot it."
     finding = {"severity": severity.value, "kind": kind, "sentence": sentence, "alert": alert}
     text = printable(f"{severity}: {sentence}\n  {do}{f' ({alert})' if alert else ''}")

@@ -56,8 +56,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 def hardware_of(
     arguments: argparse.Namespace, clock: Clock, history: float = 0.0, kept: Path | None = None
 ) -> Hardware:
-    """Return real, simulated, or recorded hardware, as the flags specify. For `history` and `kept`,
-    see `real_host`."""
+    """Return real, simulated, or recorded hardware, by the flags. For the rest, see `real_host`."""
     replay = getattr(arguments, "replay", None)
     if replay is not None and arguments.simulate is not None:
         raise ConfigError("--simulate and --replay exclude each other")

@@ -7,6 +7,7 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
@@ -44,12 +45,8 @@ def simulated_machines() -> str:
         ("scenarios", table["scenarios"]),
         ("faults, joined to a scenario and to each other by +", [*table["faults"], "xid-CODE"]),
     ]
-    lines = [
-        textwrap.fill(
-            f"{name}: {' '.join(words)}", 79, subsequent_indent="  ", break_on_hyphens=False
-        )
-        for name, words in lists
-    ]
+    fill = partial(textwrap.fill, width=79, subsequent_indent="  ", break_on_hyphens=False)
+    lines = [fill(f"{name}: {' '.join(words)}") for name, words in lists]
     return "\n" + "\n".join(lines) + "\n"
 
 

@@ -190,12 +190,11 @@ def as_html(report: Report) -> str:
         "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row)
         for tag, row in [("th", header), *(("td", row) for row in rows)]
     ]
+    sentences = [f"<li>{escape(one)}</li>" for one in islice(gpu_time.summary(report), TOP)]
     page = Path(__file__).with_suffix(".html").read_text(encoding="utf-8")
     return page.format(
         title=escape(_title(report)),
-        sentences="\n".join(
-            f"<li>{escape(one)}</li>" for one in islice(gpu_time.summary(report), TOP)
-        ),
+        sentences="\n".join(sentences),
         rows="\n".join(f"<tr>{line}</tr>" for line in lines),
         sums="<br>".join(map(escape, _notes(report, header, rows))),
     )
@@ -247,9 +246,8 @@ def efficiency(row: GpuTime, price: Price, width: int) -> Iterator[str]:
     busy = share(row.of(State.BUSY) / row.total)
     yield f"GPU-hours: {amount(row.total / HOUR)}, of these busy {busy}"
     spent = sorted(row.seconds.items(), key=lambda item: -item[1])
-    rows = [
-        (gpu_time.words(p), amount(s / HOUR), share(s / row.total)) for p, s in spent if s >= 18.0
-    ]
+    long = ((gpu_time.words(pair), part) for pair, part in spent if part >= 18.0)
+    rows = [(words, amount(part / HOUR), share(part / row.total)) for words, part in long]
     yield from table(("state", "GPU-hours", "share"), rows, width=width)
     yield f"Goodput: {row.goodput}"
     if row.joules is not None:

@@ -50,8 +50,7 @@ class RunningAgent:
 
 
 def address_of(here: HttpConfig) -> str:
-    """Return the URL of the agent on this machine. If the agent listens on all addresses, use the
-    loopback address."""
+    """Return the URL of this machine's agent: at loopback if the agent listens on all addresses."""
     host, port = here.address
     host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -88,9 +88,8 @@ def _least(cells: Sequence[Sequence[str]], kept: Sequence[bool]) -> list[int]:
     """Return the minimum width of each column. Columns in `kept` keep their width. Other columns
     fit their longest word, and their text up to a width of NARROWEST."""
     lines = partial(textwrap.wrap, width=NARROWEST, break_long_words=False)
-    parts = (
-        (row[i : i + 1] if keep else lines(row[i]) for row in cells) for i, keep in enumerate(kept)
-    )
+    columns = enumerate(kept)
+    parts = ((row[i : i + 1] if keep else lines(row[i]) for row in cells) for i, keep in columns)
     return [max(len(word) for words in each for word in [*words, ""]) for each in parts]
 
 

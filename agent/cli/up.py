@@ -203,13 +203,11 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     rule_files = {f"rules/{name}": text for name, text in rules(settings, scale).items()}
     if plan.simulated:  # a simulated machine must not send notifications
         settings = settings.including(Receivers())
-    url, boards = f"{LOOPBACK}:{ports.prometheus}", str(programs.BOARDS)
+    url, boards, fleet = f"{LOOPBACK}:{ports.prometheus}", str(programs.BOARDS), bool(plan.fleet)
     texts = {
         **rule_files,
         **alertmanager(settings, scale),
-        "prometheus.yaml": files.prometheus(
-            ports, interval, list(rule_files), fleet=bool(plan.fleet)
-        ),
+        "prometheus.yaml": files.prometheus(ports, interval, [*rule_files], fleet=fleet),
         "provisioning/datasources/prometheus.yaml": files.filled(
             "datasource", prometheus=url, interval=span(interval)
         ),

@@ -43,9 +43,8 @@ def check_target(path: Path) -> os.stat_result | None:
 
 
 def atomic_write(path: Path, content: bytes, mode: int = 0o600, *, make: bool = False) -> None:
-    """Write `content` to `path`, and create parent directories if `make` is true. Reject symbolic
-    links, so that their targets are never written. If writing fails, raise BadInput and leave the
-    file unchanged."""
+    """Write `content` to `path`, and create parent directories if `make` is true. Never write to
+    the target of a symbolic link. If writing fails, raise BadInput and leave the file unchanged."""
     with _beside(path, make=make) as (_, beside, file):
         file.write(content)
         file.flush()

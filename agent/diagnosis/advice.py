@@ -55,15 +55,12 @@ OF_PAIR = _by_pair("step")
 """The name of the first step for each state and cause. Healthy states have none."""
 
 ADVICE: dict[Pair, str] = {pair: TEXTS[one] for pair, one in OF_PAIR.items()}
-BY_FACT: dict[FactKind, str] = {
-    FactKind(kind): step for kind, step in _TABLE["step_by_fact"].items()
-}
+BY_FACT: dict[FactKind, str] = {FactKind(k): step for k, step in _TABLE["step_by_fact"].items()}
 """First steps that replace those in OF_PAIR if a verdict has a fact of the given kind."""
 
 
 def advised(pair: Pair, found: Found, doubts: Iterable[Fact] = ()) -> str | None:
-    """Return the name of the first step for a state with the facts `found`, if it is not
-    healthy."""
+    """Return the name of the first step for an unhealthy state with the facts `found`."""
     if pair not in OF_PAIR:
         return None
     kinds = [fact.kind for fact in (*doubts, *found[:1])]

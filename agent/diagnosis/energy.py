@@ -95,8 +95,7 @@ class EnergyByState:
         return {} if self.counted is None else self._with(self._drawn)
 
     def _with(self, joules: float) -> dict[Pair | None, float]:
-        """Return the totals by state and cause after adding `joules`, divided among recent
-        states."""
+        """Divide `joules` among recent states. Return the totals by state and cause."""
         found, seconds = dict(self.joules), self._seconds or {None: 1.0}
         shares = split(seconds, self._samples or self._ticks) if joules else {}
         for pair, share in shares.items():

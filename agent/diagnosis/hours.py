@@ -18,7 +18,7 @@ from agent.bounds import DISK_HANGS, HOUR, HOURS_KEPT, HOURS_SAVED_EVERY, MOST_O
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.accounting import GpuStateTime
 from agent.diagnosis.energy import NAMES as JOULE_NAMES
-from agent.diagnosis.gpu_shares import JOB_SHARE
+from agent.diagnosis.gpu_shares import JOB_SHARE, OF_JOB
 from agent.diagnosis.gpu_shares import KEY as SHARES
 from agent.errors import LogEvent, log
 from agent.model import Snapshot
@@ -29,7 +29,6 @@ Who = tuple[str, str, str, str]
 """The owner of GPU time: job, user, partition, and account, if `job.info` allows these names."""
 
 NO_OWNER: Who = ("", "", "", "")
-NAMES = ("job_id", "user", "partition", "account")
 
 
 class HourRow(msgspec.Struct):
@@ -273,7 +272,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
     for sample in reading.samples if reading else ():
         if sample.metric is workload.JOB_INFO:
             labels = dict(zip(workload.JOB_INFO.labels, sample.labels, strict=True))
-            job, user, partition, account = (labels[name] for name in NAMES)
+            job, user, partition, account = (labels[name] for name in OF_JOB)
             found.setdefault(labels["uuid"], set()).add((job, user, partition, account))
     shares = snapshot.readings.get(SHARES)
     parts = {
@@ -287,8 +286,7 @@ def _jobs(snapshot: Snapshot) -> dict[str, Mapping[Who, float]]:
 def _owners(
     uuid: str, jobs: Iterable[Who], parts: Mapping[tuple[str, str], float]
 ) -> Mapping[Who, float]:
-    """Return each job's and user's share of a GPU, or an empty mapping if the shares are
-    unknown."""
+    """Return each job's and user's share of a GPU. The mapping is empty if they are unknown."""
     known = {who: parts[uuid, who[0]] for who in sorted(jobs) if (uuid, who[0]) in parts}
     if not known:
         return dict.fromkeys(jobs, 1.0) if len({*jobs}) == 1 else {}

@@ -75,8 +75,7 @@ class SecondsByState:
         self._forget(now - seconds)
 
     def _forget(self, now: float) -> None:
-        """Clear the leading state at time `now` (s). If it soon leads again, keep its start
-        time."""
+        """Clear the leading state at `now` (s). If it soon leads again, keep its start time."""
         self._recent.clear()
         self._before = self._lead_until(now)
         self.leader = self._candidate = None

@@ -126,10 +126,8 @@ class TickContext:
         """The busiest local disk or array, or None if it is not busy enough to count as active."""
         rate = self.samples.rate
         found = [
-            DiskActivity(
-                device, rate(disk.BUSY, device) or 0.0, rate(disk.READ_BYTES, device) or 0.0
-            )
-            for (device,) in self.samples.all(disk.READ_BYTES)
+            DiskActivity(name, rate(disk.BUSY, name) or 0.0, rate(disk.READ_BYTES, name) or 0.0)
+            for (name,) in self.samples.all(disk.READ_BYTES)
         ]
         busiest = max(found, key=lambda one: (one.busy, one.reads), default=None)
         return busiest if busiest and busiest.busy >= self.thresholds.disk_active else None

@@ -115,9 +115,7 @@ OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
 """Binary operators. If the result is None, the row is left out."""
 
 WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
-BINDING = {
-    sign: strength for strength, signs in enumerate(WEAKEST_FIRST, 1) for sign in signs.split()
-}
+BINDING = {sign: n for n, signs in enumerate(WEAKEST_FIRST, 1) for sign in signs.split()}
 """Precedence of each operator. An operator with a higher number binds more tightly."""
 
 AGGREGATIONS: Mapping[str, Callable[[list[float]], float]] = {

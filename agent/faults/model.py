@@ -184,9 +184,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
         """Return the condition's rows (labels and value), sorted by GPU index and labels."""
         condition: Condition = self.condition
         rows = [(dict(row), value) for row, value in condition.rows(samples).items()]
-        return sorted(
-            rows, key=lambda found: (int(found[0].get("gpu") or -1), sorted(found[0].items()))
-        )
+        return sorted(rows, key=lambda one: (int(one[0].get("gpu") or -1), sorted(one[0].items())))
 
     def _seen(self, row: Mapping[str, str], value: float, samples: SampleStore) -> Seen:
         gpu = GpuKey(int(row["gpu"]), row["uuid"]) if row.get("uuid") else None

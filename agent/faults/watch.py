@@ -65,8 +65,7 @@ class ActiveFault:
 
     @property
     def severity(self) -> Severity:
-        """Severity of the fault now: `info` while a read is only late. Its alert may be more
-        severe."""
+        """Severity now: `info` while a read is only late, even if the alert is more severe."""
         return Severity.INFO if self.late else self.finding.severity
 
     @property

@@ -37,8 +37,7 @@ class JobSpeed:
 
     @property
     def reference(self) -> float | None:
-        """Median step time (s) in the hour after the step time was first known. None in the first
-        minute of that hour."""
+        """Median step time (s) in the first hour in which it is known. None in its first minute."""
         known = len(self._first_hour) >= LEAST_BINS
         return 1 / median(self._first_hour) if known else None
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agent.config.settings import Configuration, Settings
-from agent.limits.resolution import LimitInputs, Limits, LimitsConfig, PathKey, find_paths, resolve
+from agent.limits.resolution import Limit, LimitInputs, LimitsConfig, PathKey, find_paths, resolve
 from agent.metrics import declared_beside
 from agent.model import EXPIRY_INTERVALS, Absent, Labels, Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.gpu_state import GpuInventory
@@ -91,7 +91,7 @@ class PathAccounts:
     """The accounts of all paths with a known limit. The limits are updated every 30 ticks."""
 
     configuration: Configuration
-    limits: Limits = field(default_factory=dict)
+    limits: Mapping[PathKey, Limit] = field(default_factory=dict)
     paths: dict[PathKey, PathAccount] = field(default_factory=dict)
     specs: Mapping[PathKey, float] = field(default_factory=dict)
     unlimited: set[PathKey] = field(default_factory=set)  # paths with traffic but no limit

@@ -75,9 +75,6 @@ class Limit(NamedTuple):
     source: str
 
 
-Limits = Mapping[PathKey, Limit]
-
-
 @dataclass(frozen=True)
 class LimitInputs:
     """Data from which the limits are determined. The keys for GPUs are index and UUID."""

@@ -31,8 +31,7 @@ class CounterFilter:
     _ahead: float = 0.0  # difference between raw counter and exported value
 
     def read(self, raw: float, at: float) -> float | None:
-        """Return the value to export for a raw value at time `at` (monotonic s), or None if the raw
-        value is doubtful."""
+        """Return the value to export for a raw value at `at` (monotonic s), or None if in doubt."""
         if self._value is None or self._follows(self._value, self._at, raw, at):
             return self._accept(raw, at)
         if self._doubt is None or not self._follows(*self._doubt, raw, at):

@@ -20,8 +20,7 @@ class Observer(Protocol):
     """A part of the agent that derives data from the readings of every tick."""
 
     def observe(self, snapshot: Snapshot, samples: SampleStore) -> Snapshot:
-        """Process the readings and recent samples of a tick. Return the snapshot, with additional
-        data if necessary."""
+        """Process a tick's readings and recent samples. Return the snapshot with any new data."""
 
     def report(self, snapshot: Snapshot) -> Iterable[Reading]:
         """Return the readings that the observer derives from a snapshot."""

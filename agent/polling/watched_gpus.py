@@ -81,8 +81,7 @@ class WatchedGpus:
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # including GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
-    """When each read last ran, for reads whose readings have expired because a GPU does not
-    respond."""
+    """When each read last ran whose reading has expired because its GPU does not respond."""
 
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
         """Query every GPU, or continue another thread's query. A GPU that supports the same NVML

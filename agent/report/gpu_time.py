@@ -75,10 +75,8 @@ class GpuTime(NamedTuple):
 
     @property
     def worst(self) -> Pair | None:
-        lost = {
-            pair: part for pair, part in self.seconds.items() if pair[0] in LOST_STATES and part > 0
-        }
-        return max(lost, key=lambda pair: lost[pair], default=None)
+        lost = [pair for pair, part in self.seconds.items() if pair[0] in LOST_STATES and part > 0]
+        return max(lost, key=self.seconds.__getitem__, default=None)
 
 
 class Report(NamedTuple):
@@ -97,8 +95,7 @@ class Report(NamedTuple):
     nodes: Mapping[str, tuple[float, float]] = {}  # GPU-seconds with data, and all, by node
 
     def hours(self, seconds: float) -> str:
-        """Return `seconds` as a string of hours. Round to 0.01, or to 1 in reports of at least
-        1,000."""
+        """Return `seconds` as hours, rounded to 0.01, or to 1 in reports of at least 1,000."""
         whole = sum(row.total for row in self.rows) >= 1000 * HOUR
         places, least = (0, 1.0) if whole else (2, 0.01)
         value = seconds / HOUR

@@ -1,5 +1,4 @@
-"""Queries the data for reports from Prometheus or VictoriaMetrics, or the hourly sums and the job
-receipts of an agent."""
+"""Queries Prometheus, VictoriaMetrics, or an agent (hourly sums, job receipts) for reports."""
 
 import base64
 import http.client
@@ -263,8 +262,7 @@ def from_agent(url: str, now: float, by: str, job: str) -> Report:
 
 
 def _merged(rows: Iterable[GpuTime]) -> tuple[GpuTime, ...]:
-    """Merge rows with the same name and, for jobs, the same user, because different users may use
-    the same job name."""
+    """Merge rows of the same name. Jobs must have the same user: users may share a job name."""
     merged: dict[tuple[str, str], GpuTime] = {}
     for row in rows:
         key = row.name, row.about.get("user", "")

@@ -1,5 +1,4 @@
-"""Output for systemd: the agent's log on standard error, and notifications to the service manager
-(sd_notify)."""
+"""Output for systemd: the agent's log on standard error, and notifications (sd_notify)."""
 
 import json
 import logging

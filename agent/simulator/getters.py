@@ -173,9 +173,8 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     **{f"GraphicsRunningProcesses{v}": _processes(draws=True) for v in ("", "_v2")},
     "PowerUsage": lambda n, g: round(g.buffers.usage(n.machine.now) * 1000),
     "TotalEnergyConsumption": lambda n, g: int(g.meter.read("energy", n.machine.now) * 1000),
-    **dict.fromkeys(
-        ("Temperature", "TemperatureV"), lambda n, g, *_: round(g.celsius(n.machine.now))
-    ),
+    "Temperature": lambda n, g, _: round(g.celsius(n.machine.now)),
+    "TemperatureV": lambda n, g, *_: round(g.celsius(n.machine.now)),
     "FanSpeed_v2": lambda n, g, _: round(min(100, max(20, 2 * g.celsius(n.machine.now) - 60))),
     "PerformanceState": lambda _, g: 8 * (not g.awake and not g.model.datacentre),
     "ClockInfo": _clocks,

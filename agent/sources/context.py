@@ -149,8 +149,7 @@ class GpuContext:
         every: float,
         rows: Callable[[], Iterable[GpuRow]],
     ) -> Read:
-        """Return a read for several GPU rows. If the driver supports none of the rows, the read
-        runs only every hour."""
+        """Return a read for several GPU rows. It runs hourly if the driver supports none."""
         table = GpuRows(self.device, rows)
 
         def interval() -> float:

@@ -88,8 +88,7 @@ def _infos(host: Host, options: HostOptions, out: ReadOutput) -> None:
 def _arrays(
     host: Host, options: HostOptions, seen: dict[str, dict[str, None]], out: ReadOutput
 ) -> None:
-    """Read the states of all arrays. `seen` contains the members that each array had in earlier
-    reads, by array name."""
+    """Read the states of all arrays. `seen` contains their members in earlier reads, by name."""
     files, blocks = host.files, names_in(host.files, BLOCK)
     ignored = options.settings[DiskConfig].ignore
     arrays = [
@@ -153,8 +152,7 @@ def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:
 
 
 def counted(disk: str) -> str:
-    """Return the name of a disk in /proc/diskstats. In /sys, each slash in the name is a `!`, as in
-    cciss!c0d0."""
+    """Return the name in /proc/diskstats of a disk in /sys, where slashes are `!` (cciss!c0d0)."""
     return disk.replace("!", "/")
 
 

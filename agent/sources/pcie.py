@@ -87,8 +87,7 @@ def upstream_ports(path: str) -> list[str]:
 
 
 def _uplink(files: FileTree, port: str) -> float:
-    """Return the capacity in bytes per second of the link above a port. Raise Absent if its speed
-    or width is unknown."""
+    """Return the capacity (bytes/s) of the link above a port. Raise Absent if it is unknown."""
     speed = read_text(files, f"{DEVICES}/{port}/max_link_speed").split(" ")[0]
     lanes = read_int(files, f"{DEVICES}/{port}/current_link_width")
     found = pcie_bytes_per_second(SPEEDS.get(speed, 0), lanes)

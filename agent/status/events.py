@@ -48,7 +48,7 @@ def with_jobs(
 def _text(event: FaultEvent) -> str:
     if event.finding:
         lasting = tuple(figure for figure in event.finding.figures if figure.name != "ago")
-        return finding_text(replace(event.finding, figures=lasting), named=False)
+        return finding_text(replace(event.finding, figures=lasting))
     if event.waits_for:
         return f"waiting for GPU {event.waits_for.index}"
     return SUMMARIES[event.pair] if event.pair else ""

@@ -164,7 +164,7 @@ def _status(
 def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
     """Return the text of a finding without the GPU name. For a degraded PCIe link, add a remark if
     its traffic is below half of its limit."""
-    text = finding_text(finding, named=False)
+    text = finding_text(finding)
     if finding.kind not in PCIE_KINDS or finding.gpu is None:
         return text
     ratios = [
@@ -212,10 +212,8 @@ def by_gpu(
     found: Iterable[FindingStatus], gpus: Iterable[GpuKey]
 ) -> dict[str, tuple[FindingStatus, ...]]:
     """Return the findings of each GPU, by UUID."""
-    findings = list(found)
-    return {
-        gpu.uuid: tuple(one for one in findings if f"gpu{gpu.index}" in one.devices) for gpu in gpus
-    }
+    known, names = list(found), {gpu.uuid: f"gpu{gpu.index}" for gpu in gpus}
+    return {u: tuple(one for one in known if name in one.devices) for u, name in names.items()}
 
 
 Ailing = Mapping[tuple[str, str], Level]

@@ -20,8 +20,7 @@ from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, SOON, alert_status, began, duration, wait, worst_level
 
 UNSEEN = frozenset({"source_down", "values_absent"})
-"""Kinds of findings about missing data. They are in the headline only if other findings leave room
-for them."""
+"""Kinds of findings about missing data. In the headline, other findings have precedence."""
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})

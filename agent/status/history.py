@@ -87,8 +87,7 @@ class ValueHistory:
         codes: Sequence[int],
         shares: Mapping[Pair, float] = MappingProxyType({}),
     ) -> None:
-        """Write a tick's values to all `slots`. A late tick also fills the slots of missed
-        seconds."""
+        """Write a tick's values to all `slots`: a late tick also fills those of missed seconds."""
         for pair in shares.keys() - self.shares.keys():
             self.shares[pair] = array("B", bytes(SPAN))
         parts = [(ring, SHARE.code(shares.get(pair, 0.0))) for pair, ring in self.shares.items()]
@@ -218,9 +217,7 @@ class History:
                         pair_name(pair): _text(ring, newest, slots)
                         for pair, ring in kept.shares.items()
                     },
-                    **dict(
-                        zip(names, (_text(ring, newest, slots) for ring in kept.rings), strict=True)
-                    ),
+                    **{n: _text(r, newest, slots) for n, r in zip(names, kept.rings, strict=True)},
                 }
                 for uuid, kept in self.gpus.items()
             },

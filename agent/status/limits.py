@@ -79,8 +79,7 @@ def link_rates(
 
 
 def _off(key: PathKey, samples: SampleStore, ailing: Ailing) -> str:
-    """Return a remark (such as `down`) on a port that is down or has a fault, or an empty
-    string."""
+    """Return a remark (such as `down`) on a port that is down or has a fault, or nothing."""
     up = works(key, samples) is not False
     if ("", key.device) in ailing:
         return "with a fault" if up else "down"

@@ -73,9 +73,8 @@ def source_statuses(snapshot: Snapshot) -> tuple[SourceStatus, ...]:
 def host_status(samples: SampleStore) -> HostStatus:
     """Return the host's CPU utilization, and the time shares in which tasks waited, by resource."""
     busy = samples.value(host.BUSY)
-    stalled = {
-        name: samples.rate(host.PRESSURE, name, "some", seconds=SETTLED) for name in host.STALLS
-    }
+    rate = samples.rate
+    stalled = {n: rate(host.PRESSURE, n, "some", seconds=SETTLED) for n in host.STALLS}
     known = {name: min(part, 1.0) for name, part in stalled.items() if part is not None}
     waits = ", ".join(f"{name} {percent(part)}" for name, part in known.items())
     text = f"CPUs busy {'-' if busy is None else percent(busy)}"

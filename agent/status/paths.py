@@ -75,11 +75,7 @@ def ways_of(bandwidth: PathAccounts, samples: SampleStore, derived: Derived) -> 
 
 def _sorted_ways(bandwidth: PathAccounts, samples: SampleStore) -> list[Way]:
     limits, threshold = bandwidth.limits, bandwidth.threshold
-    found = {
-        key: Way(key, limit, threshold(key.path))
-        for key, limit in limits.items()
-        if not key.is_link
-    }
+    found = {k: Way(k, limit, threshold(k.path)) for k, limit in limits.items() if not k.is_link}
     for traffic in COUNTERS:
         for labels in samples.all(metric := traffic.metric):
             key = key_of(traffic, labels)
@@ -192,8 +188,7 @@ Device = tuple[PathStatus, ...]
 def path_rows(
     paths: Sequence[PathStatus], samples: SampleStore, ailing: Ailing
 ) -> tuple[PathRow, ...]:
-    """Return rows for devices with traffic, busiest first, and then for other devices. Similar
-    devices share a row."""
+    """Return rows of similar devices: first those with traffic, busiest first, then the others."""
     arrays = {device: array for device, *_, array in samples.all(disk.DISK_INFO)}
     devices = [tuple(ways) for _, ways in groupby(paths, key=lambda p: (p.path, p.device))]
     busy: list[Device] = []

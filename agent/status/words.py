@@ -11,7 +11,6 @@ from string import Formatter
 from typing import Any
 
 from agent.diagnosis.facts import FactKind
-from agent.faults.findings import of_gpus
 from agent.faults.model import Finding, function
 from agent.faults.places import PATHS
 from agent.faults.watch import AlertState
@@ -22,10 +21,8 @@ from agent.status.model import AlertStatus, Level
 SCALES = {"bytes_per_second": 1e-9, "hertz": 1e-6}
 """Factors that convert figures from base units to the units shown: GB/s and MHz."""
 
-LEVEL: dict[Severity | None, Level] = {
-    **{severity: Level(severity) for severity in Severity},
-    None: Level.GOOD,
-}
+LEVEL: dict[Severity | None, Level] = {severity: Level(severity) for severity in Severity}
+LEVEL[None] = Level.GOOD
 """The level for each severity. Healthy states have the severity None."""
 
 GRAVEST_FIRST = (Level.CRITICAL, Level.WARNING, Level.INFO, None, Level.GOOD)
@@ -149,9 +146,8 @@ def fact_text(fact: Fact) -> str:
     return _sentence(FACTS[FactKind(fact.kind)], fact.names, given)
 
 
-def finding_text(finding: Finding, *, named: bool = True) -> str:
-    """Return a finding as text. If it is about a GPU and `named` is true, the text starts with a
-    prefix such as `GPU 3:`."""
+def finding_text(finding: Finding) -> str:
+    """Return a finding as text, without the name of its GPU."""
     fault = finding.fault
     given = {name: label for name, label in finding.labels if label}
     given |= _given(finding.figures, finding.names)
@@ -162,10 +158,7 @@ def finding_text(finding: Finding, *, named: bool = True) -> str:
     if fault.words:
         value = finding.names[0] if finding.names else f"{finding.figures[0].value:.0f}"
         given["word"] = fault.words.get(value, f"code {value}")
-    sentence = _sentence(fault.sentence, finding.names, given)
-    if not named or finding.gpu is None:
-        return sentence
-    return f"GPU {finding.gpu.index}: {of_gpus(sentence, [finding.gpu.index])}"
+    return _sentence(fault.sentence, finding.names, given)
 
 
 CALLS = {

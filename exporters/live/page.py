@@ -82,8 +82,7 @@ async def stream(request: web.Request) -> web.StreamResponse:
 
 
 async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
-    """Send new events whenever there are any. Raise TimeoutError if the client does not read them
-    before the deadline."""
+    """Send new events when there are any. Raise TimeoutError if the client reads them too late."""
     while not feed.closed:
         events = feed.news(client)
         if not events and await feed.ticked(client):

@@ -178,9 +178,8 @@ def played(run: list[Tick]) -> Iterator[tuple[SampleStore, Naive]]:
         for key, (every, values, absent) in sorted(reads.items()):
             at = now - KEYS.index(key) / 10
             found = tuple(Sample(*SERIES[n], value) for n, value in values.items())
-            absences = tuple(
-                Absence(*SERIES[n], Reason.DENIED, "") for n in sorted(absent - values.keys())
-            )
+            denied = sorted(absent - values.keys())
+            absences = tuple(Absence(*SERIES[n], Reason.DENIED, "") for n in denied)
             fresh.append(Reading(ReadKey("s", "p", key), at, every, found, absences))
         samples.take(now, fresh, [ReadKey("s", "p", key) for key in gone])
         naive.take(now, fresh, gone)

@@ -100,9 +100,8 @@ def rendered(cases: Iterable[Case], folder: Path) -> dict[str, list[Fired]]:
 
 def delivered(alerts: Iterable[Fired], folder: Path) -> list[Message]:
     """The messages about alerts, each by itself: in a cluster of its own."""
-    sent = [
-        Fired({"cluster": f"c{n}", **one.labels}, one.annotations) for n, one in enumerate(alerts)
-    ]
+    named = enumerate(alerts)
+    sent = [Fired({"cluster": f"c{n}", **one.labels}, one.annotations) for n, one in named]
     with ExitStack() as stack:
         inbox = stack.enter_context(webhook())
         smtp, address = stack.enter_context(mailbox(inbox)), f"http://127.0.0.1:{inbox.port}"

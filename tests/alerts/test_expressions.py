@@ -216,9 +216,8 @@ def test_scale_changes_ranges_and_holds_and_nothing_else() -> None:
     usual, faster = rules(Settings()), rules(Settings(), scale)
     for name, text in usual.items():
         whole, scaled = yaml.load(text, yaml.CSafeLoader), yaml.load(faster[name], yaml.CSafeLoader)
-        for rule, other in zip(
-            whole["groups"][0]["rules"], scaled["groups"][0]["rules"], strict=True
-        ):
+        both = (text["groups"][0]["rules"] for text in (whole, scaled))
+        for rule, other in zip(*both, strict=True):
             before = [*SPANS.findall(rule["expr"]), rule.pop("for", "0s")]
             after = [*SPANS.findall(other["expr"]), other.pop("for", "0s")]
             at_scale = [seconds(s) * scale for s in before]

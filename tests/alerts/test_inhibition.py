@@ -76,17 +76,13 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerts]:
             labels = labels_for(inhibition.target_matchers, rule, f"another {label}")
             alerts.append({"labels": {**labels, label: "another"}})
     found: Alerts = {}
+    url, kind = f"{program.address}api/v2/alerts", {"Content-Type": "application/json"}
+    body = json.dumps(alerts).encode()
 
     def answers() -> bool:
         try:
-            body = json.dumps(alerts).encode()
-            urlopen(
-                Request(
-                    f"{program.address}api/v2/alerts", body, {"Content-Type": "application/json"}
-                ),
-                timeout=PATIENCE,
-            ).close()
-            with urlopen(f"{program.address}api/v2/alerts", timeout=PATIENCE) as page:
+            urlopen(Request(url, body, kind), timeout=PATIENCE).close()
+            with urlopen(url, timeout=PATIENCE) as page:
                 listed = json.load(page)
         except OSError:
             return False

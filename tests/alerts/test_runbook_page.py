@@ -78,9 +78,8 @@ def test_links_are_whole_addresses() -> None:
         other = rule.alert in ("DgxAgentDown", "DgxRulesFailing")  # whose instance is no agent
         own = "$labels.instance" in shown["summary"] and not other
         assert shown["runbook_url"].startswith("http://{{$labels.instance}}") == own
-        assert shown.get("dashboard", "http://localhost:3000/d/").startswith(
-            "http://localhost:3000/d/"
-        )
+        boards = "http://localhost:3000/d/"
+        assert shown.get("dashboard", boards).startswith(boards)
     without = RuleParameters(AlertThresholds(grafana="", runbook="https://wiki/x"))
     assert all("dashboard" not in alert_rule(rule, without)["annotations"] for rule in rules)
 

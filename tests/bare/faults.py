@@ -83,9 +83,8 @@ def judge(name: str, fault: Fault) -> str:
         if not fault.said:
             assert status == 0, inside.text()
             return f"{name}: works"
-        shown = [
-            text for _, text in inside.said if not text.startswith(("[", " ")) and KNOWN not in text
-        ]
+        texts = (text for _, text in inside.said if KNOWN not in text)
+        shown = [text for text in texts if not text.startswith(("[", " "))]
         assert status == 1, inside.text()
         assert len(shown) == 1, "\n".join(shown)
         assert fault.said in shown[0], shown[0]

@@ -323,9 +323,8 @@ class QuietNode:
         else:
             days = _DAYS.get(metric, {}).get(labels.get(_LABEL.get(metric, ""), ""), 0.0)
             chance = EVERY / 86_400 / days if days else 0.0
-            grown = (
-                [float(random.random() < chance) for _ in shares] if chance else [0.0] * line.steps
-            )
+            drawn = (float(random.random() < chance) for _ in shares)
+            grown = [*drawn] if chance else [0.0] * line.steps
         points = _summed(grown, line.begun if metric in OF_AGENT else line.booted)
         unborn = labels.get("xid") in OF_USERS  # such a code has no series until it comes
         return [point or None for point in points] if unborn else points

@@ -85,9 +85,8 @@ class Measure:
     def __str__(self) -> str:
         memory = f"{megabytes(self.rss)} {megabytes(self.traced)} {self.blocks:9}"
         series = f"{len(self.new):4} {len(self.missing):8}"
-        return (
-            f"{self.ticks:8} {self.seconds:8.1f} {memory} {self.files:6} {self.threads:8} {series}"
-        )
+        ran = f"{self.ticks:8} {self.seconds:8.1f}"
+        return f"{ran} {memory} {self.files:6} {self.threads:8} {series}"
 
 
 TITLES = "   ticks    CPU s    RSS MB traced MB    blocks  files  threads  new  missing series"

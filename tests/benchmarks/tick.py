@@ -137,9 +137,8 @@ def lines(arguments: argparse.Namespace) -> Iterator[str]:
     rounds = [[elsewhere(path, arguments) for path in checkouts] for _ in range(arguments.rounds)]
     yield f"{'CPU ms a tick, ' + arguments.system:40}{'no page':>10}{'one page':>10}"
     for place, path in enumerate(checkouts):
-        costs = TickCost(
-            *(median(column) for column in zip(*(r[place] for r in rounds), strict=True))
-        )
+        columns = zip(*(one[place] for one in rounds), strict=True)
+        costs = TickCost(*map(median, columns))
         yield f"{path!s:40}{costs.no_page:10.3f}{costs.one_page:10.3f}"
     if arguments.other:
         pairs = [[a - b for a, b in zip(mine, its, strict=True)] for mine, its in rounds]

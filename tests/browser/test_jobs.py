@@ -36,8 +36,5 @@ def text(page: Page, selector: str) -> str:
 
 
 def points(page: Page) -> int:
-    return len(
-        str(
-            page.run("document.querySelector('.job-curve polyline').getAttribute('points')")
-        ).split()
-    )
+    curve = "document.querySelector('.job-curve polyline')"
+    return len(str(page.run(f"{curve}.getAttribute('points')")).split())

@@ -48,9 +48,8 @@ def test_every_machine_fits_every_width(page: Page, served: Serve, name: str) ->
             page.run("document.querySelector('.tile button').click()")
             assert page.run("document.querySelector('#evidence').scrollWidth") <= size[0], size
             page.run("document.querySelector('#evidence').close()")
-    assert words(page, "#headline > li > div > .words") == [
-        one["text"] for one in status["headline"]
-    ]
+    texts = [one["text"] for one in status["headline"]]
+    assert words(page, "#headline > li > div > .words") == texts
     order = [gpu for group in status["groups"] for gpu in group["gpus"]]
     assert page.all(".tile", "data-gpu") == [str(gpu) for gpu in order]
     assert page.text("#gpus").count("undefined") == 0

@@ -248,9 +248,8 @@ def test_a_query_names_what_the_agent_exports(asked: Asked) -> None:
     assert {selector.name for selector in found} == names, "the parser sees every metric"
     for selector in found:
         metric = METRICS[str(selector.name)]
-        own = set(metric.labels) | (
-            {"alertname", "alertstate"} if metric.name == "ALERTS" else set()
-        )
+        given = {"alertname", "alertstate"} if metric.name == "ALERTS" else set[str]()
+        own = given.union(metric.labels)
         assert matchers(selector) >= TARGET_LABELS
         assert matchers(selector) <= own | TARGET_LABELS | {"cluster", "rack"}
 

@@ -67,9 +67,8 @@ every_board = pytest.mark.parametrize("board", boards().values(), ids=lambda b: 
 def test_states_have_one_name_and_colour_on_every_board() -> None:
     assert set(STATES) == set(PAIRS)
     assert len({name_of(pair) for pair in PAIRS}) == len(PAIRS)
-    shown = [
-        p for b in boards().values() for p in panels(b) if "dgx_gpu_state" in str(p["targets"])
-    ]
+    every = [panel for board in boards().values() for panel in panels(board)]
+    shown = [panel for panel in every if "dgx_gpu_state" in str(panel["targets"])]
     assert len(shown) >= 6
     colours: dict[str, set[str]] = {}
     for panel in shown:

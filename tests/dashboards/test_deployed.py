@@ -42,9 +42,8 @@ def test_provisioned_boards_come_from_the_mounted_folder(compose: Any) -> None:
     assert mounts["./grafana/dashboards"] == provider["options"]["path"]
     assert mounts["./grafana/provisioning"] == "/etc/grafana/provisioning"
     home = compose["services"]["grafana"]["environment"]
-    shown = home["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"].removeprefix(
-        mounts["./grafana/dashboards"]
-    )
+    folder = mounts["./grafana/dashboards"]
+    shown = home["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"].removeprefix(folder)
     assert (GRAFANA / "dashboards" / shown.strip("/")).is_file()
 
 

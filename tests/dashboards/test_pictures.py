@@ -41,9 +41,8 @@ def test_the_pictures_are_there_and_small() -> None:
 def test_every_kind_of_panel_is_drawn(reads: Any) -> None:
     kinds = {panel["type"] for board in boards().values() for panel in everything(board)}
     assert kinds == {"row", *reads["components"]}
-    table = re.search(
-        r"const DRAWINGS = \{(.*?)\};", (HERE / "page/kinds.jsx").read_text(), re.DOTALL
-    )
+    script = (HERE / "page/kinds.jsx").read_text()
+    table = re.search(r"const DRAWINGS = \{(.*?)\};", script, re.DOTALL)
     assert table
     drawn = set(re.findall(r"(\w+):", table[1]))
     assert drawn == set(reads["components"].values())

@@ -44,9 +44,8 @@ def test_the_whole_document() -> None:
 def test_expired_values_are_stalled() -> None:
     (gpu,) = document(snapshot(reading("gpu0", power(A, 1.0))), 3.5)["gpus"]
     assert gpu["values"] == {}
-    assert gpu["absent"] == {
-        "dgx_gpu_power_watts": {"reason": "stalled", "detail": "its data expired"}
-    }
+    expired = {"reason": "stalled", "detail": "its data expired"}
+    assert gpu["absent"] == {"dgx_gpu_power_watts": expired}
 
 
 def test_a_gpu_whose_index_shifted_is_still_one() -> None:
@@ -69,9 +68,8 @@ def test_an_absence_without_labels_belongs_to_the_host() -> None:
     lost = replace(reading("x"), absences=(Absence(POWER, (), Reason.NO_DRIVER, "no driver"),))
     content = document(snapshot(lost), 0.0)
     assert content["gpus"] == []
-    assert [(a["metric"], a["reason"]) for a in content["absent"]] == [
-        ("dgx_gpu_power_watts", "no_driver")
-    ]
+    (absent,) = content["absent"]
+    assert (absent["metric"], absent["reason"]) == ("dgx_gpu_power_watts", "no_driver")
 
 
 def test_a_text_of_the_reference_breaks_no_table() -> None:

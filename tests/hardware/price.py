@@ -171,9 +171,8 @@ def cpu_figures(measuring: Measuring, gpus: int) -> Iterator[Figure]:
         most = float("inf")
         if name == AGENT and state in GOALS:
             most = GOALS[state] * gpus / GOAL_GPUS
-            note += (
-                f"; the goal, {GOALS[state]:g} on {GOAL_GPUS} GPUs, scaled by {gpus}/{GOAL_GPUS}"
-            )
+            goal = f"{GOALS[state]:g} on {GOAL_GPUS} GPUs"
+            note += f"; the goal, {goal}, scaled by {gpus}/{GOAL_GPUS}"
         yield Figure(f"CPU {name}, {state}", mean, 0.0, most, "ms/s", note)
         resident[name] = max(window.resident for window in mine)
         yield Figure(f"memory {name}, {state}", resident[name], 0.0, float("inf"), "MiB")

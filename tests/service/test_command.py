@@ -31,9 +31,8 @@ def test_install_from_a_user_s_environment_makes_its_own(service: Service) -> No
     assert service.container.status("test -e /opt/dgx-telemetry")[0] != 0
     assert "make-environment" in planned[0]
     *done, last = service.run(f"{command} install").splitlines()
-    assert done.pop(1).startswith(
-        f"dgx-telemetry: address 127.0.0.1:9935, settings {CONFIGURATION}"
-    )
+    begins = f"dgx-telemetry: address 127.0.0.1:9935, settings {CONFIGURATION}"
+    assert done.pop(1).startswith(begins)
     assert done == planned
     assert "is active" in last
     assert service.show("ActiveState") == "active"

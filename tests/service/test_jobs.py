@@ -281,9 +281,8 @@ def test_a_container_is_named_and_its_cause_is_found(
         eventually(lambda: podman.container.status(find)[0] == 0, "the container")
         pid = int(podman.run(find).split()[0])
         for kind in ("net", "pid"):
-            inside, outside = podman.run(
-                f"readlink /proc/{pid}/ns/{kind} /proc/1/ns/{kind}"
-            ).split()
+            links = f"/proc/{pid}/ns/{kind} /proc/1/ns/{kind}"
+            inside, outside = podman.run(f"readlink {links}").split()
             assert inside != outside
         if cause == "network":  # on a busy machine it waits for a core first, and that is reported
             podman.run(f"renice -n -20 -p {pid} $(pgrep -P {pid})")

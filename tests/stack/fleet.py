@@ -127,9 +127,8 @@ async def member(spec: str, speed: float, config: Settings) -> Member:
     pairs = [part.split("*") for part in scenario.split(",") if "*" in scenario]
     lived = HistoryClock(sum(float(seconds) for _, seconds in pairs))
     clock: Clock = lived if pairs else SystemClock(speed)
-    machine = simulator.SimulatedSystem(
-        first_gpus(f"{system}:{pairs[0][0]}" if pairs else spec), clock
-    )
+    first = f"{system}:{pairs[0][0]}" if pairs else spec
+    machine = simulator.SimulatedSystem(first_gpus(first), clock)
     machine.nvml.real_time = not pairs  # in a past nobody can wait for a slow call
     hardware = Hardware(lambda: machine.nvml, machine.host, simulated=True)
     agent = Agent(config, hardware, clock, inline=bool(pairs))

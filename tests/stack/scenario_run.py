@@ -223,9 +223,8 @@ def await_end(scenario_run: ScenarioRun, wanted: Iterable[str]) -> None:
     has repeated itself; or too long."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
-        scenario_run.left = {
-            name: left for name in wanted if (left := scenario_run.inbox.names(name))
-        }
+        names = scenario_run.inbox.names
+        scenario_run.left = {name: left for name in wanted if (left := names(name))}
         reported = DOWN in scenario_run.inbox.names(KILLED)
         if reported and not scenario_run.left and len(scenario_run.watchdog) > WATCHDOG:
             return

@@ -47,9 +47,8 @@ def monitors(tmp_path: Path, inbox: Inbox) -> Iterator[Monitors]:
 
 def list_nodes(monitors: Monitors, nodes: Nodes, *drained: int) -> None:
     """The inventory, as a file and a command make it."""
-    hosts = "".join(
-        f'[[rack]]\nname = "{one.name}"\nhosts = "{one.address}"\n' for one in nodes.all
-    )
+    rack = '[[rack]]\nname = "{0.name}"\nhosts = "{0.address}"\n'
+    hosts = "".join(map(rack.format, nodes.all))
     out = "".join(f'[[drained]]\nhosts = "{nodes.all[n - 1].address}"\n' for n in drained)
     source = monitors.path("fleet.toml")
     source.write_text(f'cluster = "test"\nport = {nodes.port}\n{hosts}{out}')

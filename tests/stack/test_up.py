@@ -44,9 +44,8 @@ def get(address: str) -> str:
 
 def refused(*arguments: str, **environment: str) -> str:
     """The one sentence with which `up` ends, status 2."""
-    ended = run_to_end(
-        [sys.executable, "-W", "error", "-m", "agent", "up", *arguments], **environment
-    )
+    command = [sys.executable, "-W", "error", "-m", "agent", "up", *arguments]
+    ended = run_to_end(command, **environment)
     assert ended.returncode == 2, ended.stderr
     assert ended.stderr.count("\n") == 1, ended.stderr
     return ended.stderr

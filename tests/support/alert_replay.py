@@ -188,9 +188,8 @@ def judged(
 @cache
 def rule_groups() -> list[dict[str, Any]]:
     """The groups of rules as users get them."""
-    return [
-        group for text in rules(Settings()).values() for group in yaml.safe_load(text)["groups"]
-    ]
+    texts = rules(Settings()).values()
+    return [group for text in texts for group in yaml.safe_load(text)["groups"]]
 
 
 @cache

@@ -47,9 +47,8 @@ class OddAnswers:
     def value(self, function: str, given: Sequence[Any], second: int) -> Any | None:
         """Return the odd answer of the function in this second; KeyError if it answers as usual."""
         place = crc32(f"{function}@{second}".encode())
-        question = (
-            f"{function}{[one for one in given if isinstance(one, int | str | list | tuple)]}"
-        )
+        plain = [one for one in given if isinstance(one, int | str | list | tuple)]
+        question = f"{function}{plain}"
         if self._odd.get(question, second) != second:  # the answer before was one
             del self._odd[question]
             raise KeyError(function)

@@ -61,9 +61,8 @@ def held(samples: Samples, count: int) -> Samples:
 def averaged(samples: Samples, count: int) -> Samples:
     """The same from a sensor that reports the mean of so many samples."""
     values = [watts for _, watts in samples]
-    means = [
-        sum(values[max(0, i + 1 - count) : i + 1]) / min(i + 1, count) for i in range(len(values))
-    ]
+    ends = range(1, len(values) + 1)
+    means = [sum(values[max(0, i - count) : i]) / min(i, count) for i in ends]
     return [(time, mean) for (time, _), mean in zip(samples, means, strict=True)]
 
 

@@ -70,9 +70,8 @@ class Prometheus:
         self.data = folder / "data"
         self.data.mkdir(parents=True, exist_ok=True)
         self.address = f"http://127.0.0.1:{free_port()}"
-        jobs = [
-            {"targets": [target], "labels": {"instance": name}} for name, target in targets.items()
-        ]
+        each = targets.items()
+        jobs = [{"targets": [target], "labels": {"instance": name}} for name, target in each]
         scrape = {"job_name": "dgx-telemetry", "metrics_path": path, "static_configs": jobs}
         rule_file = {"groups": [{"name": "test", "rules": list(rules)}]}
         every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
@@ -127,6 +126,5 @@ class Prometheus:
     def over(self, expr: str, start: float, end: float, step: float) -> list[Series]:
         """The series of a query over a range, each with its last value."""
         answer = self.ask("query_range", query=expr, start=str(start), end=str(end), step=str(step))
-        return [
-            Series(entry["metric"], float(entry["values"][-1][1])) for entry in answer["result"]
-        ]
+        found = answer["result"]
+        return [Series(one["metric"], float(one["values"][-1][1])) for one in found]

@@ -111,9 +111,8 @@ class RandomFaults:
     def flap(self) -> None:
         gpu = self.machine.gpus[self.gpu()]
         if gpu.links:
-            machine_controls.cut_link(
-                self.machine, gpu.index, self.random.randrange(len(gpu.links))
-            )
+            link = self.random.randrange(len(gpu.links))
+            machine_controls.cut_link(self.machine, gpu.index, link)
 
     def repair(self) -> None:
         for gpu in self.machine.gpus:

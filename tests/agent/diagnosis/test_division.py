@@ -137,9 +137,8 @@ def test_row(name: str) -> None:
     division = divide_second(evidence_of(name))
     found = {pair: share for pair, share in division.parts.items() if share > 0.001}
     expected = {pair: share for pair, share in ROWS[name]["parts"].items() if share > 0.001}
-    assert {"/".join(pair): share for pair, share in found.items()} == pytest.approx(
-        expected, abs=0.03
-    )
+    shares = {"/".join(pair): share for pair, share in found.items()}
+    assert shares == pytest.approx(expected, abs=0.03)
     assert all(division.found[pair] for pair in found), "each share says what decided it"
 
 

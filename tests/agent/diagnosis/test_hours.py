@@ -15,7 +15,7 @@ from agent import bounds
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.diagnosis import hours
-from agent.diagnosis.gpu_shares import JOB_SHARE
+from agent.diagnosis.gpu_shares import JOB_SHARE, OF_JOB
 from agent.diagnosis.gpu_shares import KEY as SHARES
 from agent.diagnosis.hours import HourlySums
 from agent.model import Reading, Sample
@@ -89,7 +89,7 @@ def test_all_seconds_are_in_some_hour_and_with_their_job(bench: AgentBench) -> N
         of_gpu.update(hour["gpus"][bench.machine.gpus[0].uuid])
     assert of_gpu == pytest.approx(booked(bench)), "each hour has its GPUs, too"
     used = [row for row in rows(sums) if row["job_id"]]
-    assert {tuple(row[name] for name in hours.NAMES) for row in used} == {USED}
+    assert {tuple(row[name] for name in OF_JOB) for row in used} == {USED}
     assert sum(sum(row["seconds"].values()) for row in used) == pytest.approx(20, abs=1.1)
     joules = bench.samples.value(power.ENERGY, "0", bench.machine.gpus[0].uuid)
     assert joules is not None
@@ -306,7 +306,7 @@ def test_a_report_of_hours_that_version_0_2_0_kept(
 ) -> None:
     """From an agent of that version, and from one that found its files; it names no GPUs."""
     seconds = {"busy/none": 2700.0, "starved/disk": 900.0}
-    row = dict(zip(hours.NAMES, USED, strict=True)) | {"seconds": seconds, "joules": 3.6e6}
+    row = dict(zip(OF_JOB, USED, strict=True)) | {"seconds": seconds, "joules": 3.6e6}
     said: dict[str, Any] = {"hours": [{"hour": NOW - 1, "rows": [row]}]}
     if upgraded:
         (tmp_path / f"hour-{NOW - 1}.json").write_text(json.dumps(said["hours"][0]))

@@ -87,9 +87,8 @@ def test_shares_are_right_but_for_what_is_known_to_be_wrong(tape: str, signals: 
     assert sorted(errors) == sorted(known), lines
     assert all(error <= known[load]["most"] for load, error in errors.items()), lines
     assert all(wrong["most"] > WITHIN[signals] for wrong in known.values())
-    causes = {
-        str(one): one.right_cause for one in found if one.is_within and one.right_cause is not None
-    }
+    rights = {str(one): one.right_cause for one in found if one.is_within}
+    causes = {name: share for name, share in rights.items() if share is not None}
     assert {text for text, part in causes.items() if part < RIGHT_CAUSE[signals]} == set()
     hung = {one.span.load for one in found if one.shares.get("hung", 0.0) > 0.0}
     assert hung == {one.span.load for one in found if one.span.shares.get("hung", 0.0) > 0.0}

@@ -168,9 +168,8 @@ def watched(case: Case, monkeypatch: pytest.MonkeyPatch) -> FaultWatch:
 def test_an_alert_and_its_finding_agree(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the alert of a case fires the agent finds it, and says so; where it rests, it does
     not say that it would fire."""
-    found = [
-        one for one in watched(case, monkeypatch).active if one.finding.fault.alert == case.alert
-    ]
+    active = watched(case, monkeypatch).active
+    found = [one for one in active if one.finding.fault.alert == case.alert]
     shown = (one for one in found if not one.hidden_by)
     firing = [one for one in shown if one.alert is AlertState.WOULD_FIRE]
     if not case.fires:

@@ -8,6 +8,7 @@ import pytest
 
 from agent.config.settings import Settings
 from agent.faults.findings import Search
+from agent.faults.model import Finding
 from agent.faults.thresholds import AlertThresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
@@ -193,13 +194,18 @@ def test_a_limit_that_its_owner_set_is_no_slow_port() -> None:
     assert shown(looked_at(simulated("dgx-1-v100:training", config), 4)) == []
 
 
+def said(found: Finding) -> str:
+    """The text of a finding, behind the name of its GPU."""
+    return f"GPU {found.gpu.index}: {finding_text(found)}" if found.gpu else finding_text(found)
+
+
 def shown(bench: AgentBench) -> list[str]:
     """Return the findings of `check`, with the sheet of the system that is simulated."""
     spec = SYSTEMS[bench.machine.system.name]
     bench.agent.faults.observe(bench.latest)
     windowed = (one.finding for one in bench.agent.faults.active)
     found = dict.fromkeys((*Search().findings(bench.latest, spec), *windowed))
-    return list(dict.fromkeys(map(finding_text, found)))
+    return list(dict.fromkeys(map(said, found)))
 
 
 def seen(machine: Played, seconds: int) -> list[str]:
@@ -208,13 +214,13 @@ def seen(machine: Played, seconds: int) -> list[str]:
     for second in range(seconds % 10, seconds, 10):
         search.findings(machine.at(second).snapshot, spec, AlertThresholds())
     found = search.findings(machine.at(seconds).snapshot, spec, AlertThresholds())
-    return [finding_text(one) for one in found]
+    return [said(one) for one in found]
 
 
 def test_more_gpus_than_the_system_has_are_reported() -> None:
     bench = simulated("dgx-h100:training", Settings(SpecConfig(system="k40"))).run(3)
-    said = [finding_text(found) for found in Search().findings(bench.latest)]
-    assert "8 GPUs respond, but 1 are expected" in " ".join(said)
+    texts = map(said, Search().findings(bench.latest))
+    assert "8 GPUs respond, but 1 are expected" in " ".join(texts)
 
 
 @pytest.mark.parametrize(("calls", "named"), CASES["refusals"])
@@ -226,7 +232,7 @@ def test_a_gpu_that_refuses_what_its_siblings_answer_is_found(
     for call in calls:
         bench.machine.driver.fail(f"nvml{call}", 3, 1)
     found = Search().findings(bench.run(8).latest)
-    texts = [finding_text(one) for one in found if one.kind == "gpu_refuses"]
+    texts = [said(one) for one in found if one.kind == "gpu_refuses"]
     assert len(texts) == 1
     assert named in texts[0]
     assert "GPU 1" in texts[0]

@@ -38,9 +38,8 @@ def test_doubt_in_results_comes_before_heat() -> None:
     ids = list(active(bench))
     assert ids, "nothing was found"
     assert "too_hot" in ids
-    assert ids.index("too_hot") > min(
-        ids.index(one) for one in ids if one in ("xid", "ecc_uncorrected")
-    )
+    errors = [ids.index(one) for one in ids if one in ("xid", "ecc_uncorrected")]
+    assert ids.index("too_hot") > min(errors)
     assert all(one.finding.severity is Severity.CRITICAL for one in bench.agent.faults.active[:1])
 
 

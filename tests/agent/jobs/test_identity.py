@@ -25,9 +25,8 @@ NO_CGROUP = "0::/user.slice/user-1000.slice/session-2.scope\n"
 def line(*names: str, group: int = 500, pids: Sequence[int] = (), uid: int = 1000) -> JobOrigin:
     """A process and its ancestors by name, the process first; of one process group."""
     numbers = pids or range(100, 100 - len(names), -1)
-    ancestors = tuple(
-        Ancestor(p, n, group, float(p), uid) for p, n in zip(numbers, names, strict=True)
-    )
+    each = zip(numbers, names, strict=True)
+    ancestors = tuple(Ancestor(pid, name, group, float(pid), uid) for pid, name in each)
     return JobOrigin(ancestors, "", NO_CGROUP)
 
 

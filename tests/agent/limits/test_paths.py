@@ -191,9 +191,8 @@ def test_links_of_a_gpu_without_a_sheet_are_those_of_its_architecture(
     )
     samples.take(0.0, [Reading(ReadKey("gpu", "info"), 0.0, 60.0, shown)])
     machine = LimitInputs(samples, None)
-    limits = {
-        k.device: limit for k, limit in resolve(machine, resolution.find_paths(machine)).items()
-    }
+    found = resolve(machine, resolution.find_paths(machine))
+    limits = {key.device: limit for key, limit in found.items()}
     assert limits["gpu0"].bytes_per_second == 18 * speed
     assert limits["gpu0:3"].bytes_per_second == speed
 

@@ -208,9 +208,8 @@ def test_a_job_is_asked_for_by_its_number_and_no_more(capsys: pytest.CaptureFixt
     assert "Job 1234 (user eve, partition gpu, account bio)" in said.out
     assert "of these busy 25 %" in said.out
     assert "What to do: " in said.out
-    assert all(
-        '{job_id="1234"}' in query for query, _ in asked if "(" in query and "cost" not in query
-    )
+    of_jobs = [query for query, _ in asked if "(" in query and "cost" not in query]
+    assert all('{job_id="1234"}' in query for query in of_jobs)
     assert "is not a job" in said.err
 
 

@@ -164,9 +164,8 @@ def test_the_program_is_whole(tmp_path: Path) -> None:
 def test_what_a_reload_starts_comes_with_the_package() -> None:
     unit = shipped("dgx-telemetry.service").read_text()
     assert "ExecReload=/bin/kill -HUP $MAINPID\n" in unit
-    depends = re.search(
-        "^Depends: (.*)$", (ROOT / "deploy/debian/control").read_text(), re.MULTILINE
-    )
+    control = (ROOT / "deploy/debian/control").read_text()
+    depends = re.search("^Depends: (.*)$", control, re.MULTILINE)
     assert depends
     assert "procps" in depends[1].split(", ")
 

@@ -110,9 +110,8 @@ def test_what_cannot_be_is_refused_in_one_sentence(spec: str, words: str) -> Non
 def test_a_misspelt_name_in_a_table_is_named(row: dict[str, Any], words: str) -> None:
     with pytest.raises(BadInput, match=re.escape(words)):
         models.parsed(row, scenarios.Breakage, "scenarios")
-    with pytest.raises(
-        BadInput, match=r"simulator/loads\.toml: stedy is .* expected one of steady"
-    ):
+    said = r"simulator/loads\.toml: stedy is .* expected one of steady"
+    with pytest.raises(BadInput, match=said):
         models.entry({"steady": 1}, "stedy", "loads")
 
 
@@ -127,9 +126,8 @@ def test_a_machine_is_named_by_system_driver_and_scenario() -> None:
 def test_an_instance_is_asked_no_function_that_its_driver_has_not() -> None:
     for branch, expected in (("460", NO_SYMBOL), ("510", simulated_machine.INVALID)):
         machine, _ = start(f"dgx-a100@{branch}:mig", 2.0)
-        instance = machine.nvml.nvmlDeviceGetMigDeviceHandleByIndex(
-            simulated_machine.gpu(machine), 0
-        )
+        gpu = simulated_machine.gpu(machine)
+        instance = machine.nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0)
         assert code(machine.nvml.nvmlDeviceGetMemoryBusWidth, instance) == expected
 
 

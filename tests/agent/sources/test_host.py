@@ -140,9 +140,8 @@ def test_raid_10_without_both_disks_of_a_mirror_does_not_work(
         bench.disk(name)
         bench.write(f"/sys/block/md0/md/dev-{name}/state", "in_sync")
         bench.write(f"/sys/block/md0/md/dev-{name}/slot", str(slot))
-        bench.write(
-            f"/sys/block/{name}/device/state", "offline" if name in offline.split() else "running"
-        )
+        state = "offline" if name in offline.split() else "running"
+        bench.write(f"/sys/block/{name}/device/state", state)
     assert values(bench.read(disk, "arrays"))["dgx_raid_members", "md0", "working"] == working
 
 

@@ -183,9 +183,8 @@ def test_an_agent_reads_what_came_while_none_ran(
 
 
 def counted(bench: AgentBench, code: int) -> float:
-    return sum(
-        v for (*_, which), v in bench.samples.all(xid.XID_ERRORS).items() if which == str(code)
-    )
+    counts = bench.samples.all(xid.XID_ERRORS)
+    return sum(count for (*_, which), count in counts.items() if which == str(code))
 
 
 @pytest.mark.parametrize("driver", ["", "@450", "@470"])

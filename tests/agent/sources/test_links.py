@@ -114,9 +114,9 @@ def test_a_registration_that_completed_with_an_error_is_a_fault() -> None:
     assert sorted(broken.values()) == [0, 1]
     found = [f for f in Search().findings(bench.latest) if f.device == fabric.REGISTRATION]
     assert [f.kind for f in found] == ["fabric_health"]
-    assert finding_text(found[0]) == (
-        "GPU 0: the NVSwitch fabric reports a fault of this GPU: registration error"
-    )
+    assert [f.gpu and f.gpu.index for f in found] == [0]
+    said = "the NVSwitch fabric reports a fault of this GPU: registration error"
+    assert finding_text(found[0]) == said
 
 
 def test_a_gpu_without_a_fabric_says_so() -> None:

@@ -232,9 +232,8 @@ def test_a_veth_above_its_configured_limit_is_saturated_for_as_long() -> None:
             if is_reported(ticks[-1][0], lay):
                 least += lay.seconds[0] * (lay.rate[0] >= THRESHOLD)
                 most += lay.seconds[1] * (lay.rate[1] >= THRESHOLD)
-    quiet, saturated = (
-        samples.value(paths.SATURATED, *PATH) for samples, _ in (ticks[1], ticks[-1])
-    )
+    ends = ticks[1], ticks[-1]
+    quiet, saturated = (samples.value(paths.SATURATED, *PATH) for samples, _ in ends)
     print(f"saturated for {saturated} s, by the kernel {least:.3f} to {most:.3f} s")
     assert quiet == 0.0
     assert saturated is not None
@@ -248,9 +247,8 @@ def is_reported(samples: SampleStore, lay: Between) -> bool:
     if ratio is None:
         assert lay.seconds[1] > EXPIRY_INTERVALS * intervals.TICK
         return False
-    print(
-        f"ratio {ratio:.4f}, by the kernel {lay.rate[0] / LIMIT:.4f} to {lay.rate[1] / LIMIT:.4f}"
-    )
+    low, high = (rate / LIMIT for rate in lay.rate)
+    print(f"ratio {ratio:.4f}, by the kernel {low:.4f} to {high:.4f}")
     assert lay.rate[0] <= ratio * LIMIT <= lay.rate[1]
     return True
 

@@ -41,9 +41,8 @@ def test_a_system_has_the_papers_figures_and_no_others(specs: Specs, name: str) 
         assert one.source.startswith(f"{PAPERS[paper]}, ")
     bandwidths = system.bandwidths
     speeds = {key: one.bytes_per_second for key, one in bandwidths.items()}
-    wires = {
-        (path, way): n for path, ways in typed["bandwidths"].items() for way, n in ways.items()
-    }
+    rates = typed["bandwidths"]
+    wires = {(path, way): n for path, ways in rates.items() for way, n in ways.items()}
     assert speeds == pytest.approx(wires)
     assert all(one.source.startswith(f"{PAPERS[typed['paper']]}, ") for one in bandwidths.values())
 

@@ -57,9 +57,8 @@ def test_a_small_slowdown_is_said_beside_the_work_with_its_reason() -> None:
     groups = [machine.run(1).status.groups for _ in range(8)]
     said = [why for (group,) in groups if group.state is State.BUSY for why in group.why]
     assert said
-    assert all(
-        re.match(r"GPU 0 slowed down by heat \d+ % of the time now: thermal ", t) for t in said
-    )
+    heat = re.compile(r"GPU 0 slowed down by heat \d+ % of the time now: thermal ")
+    assert all(map(heat.match, said))
 
 
 def test_a_loss_now_comes_before_a_fault_that_can_wait() -> None:
@@ -139,9 +138,8 @@ def test_a_job_without_work_has_no_steps_to_be_seen() -> None:
 
 def test_an_alert_says_the_time_that_is_left() -> None:
     machine = shown("dgx-h100:hang", gpus=2)
-    texts = [
-        one.alert.text for _ in range(17) for one in machine.run(10).status.headline if one.alert
-    ]
+    clauses = [one for _ in range(17) for one in machine.run(10).status.headline]
+    texts = [one.alert.text for one in clauses if one.alert]
     assert "would fire in 1 min" in "".join(texts)
     assert "would fire now" in texts[-1]
 

@@ -79,9 +79,8 @@ def test_a_second_has_its_shares() -> None:
     machine = machine_of("dgx-h100:exposed-communication", gpus=2)
     document, uuid = played(machine, 30).document(), only_gpu(machine)
     scale = document["series"]["share"]["scale"]
-    last = {
-        pair: codes(text)[-1] * scale for pair, text in document["gpus"][uuid]["shares"].items()
-    }
+    shares = document["gpus"][uuid]["shares"]
+    last = {pair: codes(text)[-1] * scale for pair, text in shares.items()}
     shown = machine.status.gpus[0].shares
     for pair in {*last, *shown}:
         assert last.get(pair, 0.0) == pytest.approx(shown.get(pair, 0.0), abs=scale)

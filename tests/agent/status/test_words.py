@@ -63,11 +63,8 @@ def test_a_fact_is_said_as_far_as_it_is_known(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", FINDING_TEXTS)
-def test_a_finding_is_said_with_its_gpu(text: str) -> None:
-    found = FINDING_TEXTS[text]
-    assert finding_text(found) == text
-    unnamed = text.removeprefix("GPU 3: ").replace("-i 3", "-i GPU")
-    assert finding_text(found, named=False) == unnamed
+def test_a_finding_is_said_as_far_as_it_is_known(text: str) -> None:
+    assert finding_text(FINDING_TEXTS[text]) == text
 
 
 def test_sentences_of_facts_fit_several_gpus() -> None:

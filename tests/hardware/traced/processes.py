@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from tests.hardware.traced import play, truth
@@ -118,9 +119,8 @@ class Played:
 
     def __init__(self, name: str, gpu: int, port: int, library: Path) -> None:
         self.name, self.load = name, play.load(name)
-        self.ranks = [
-            Rank(name, gpu + n, n, port=port, library=library) for n in range(self.load.gpus)
-        ]
+        rank = partial(Rank, port=port, library=library)
+        self.ranks = [rank(name, gpu + n, n) for n in range(self.load.gpus)]
 
     def trace(self, *, on: bool) -> None:
         """Begin or end to record what the GPUs do."""

@@ -159,9 +159,8 @@ class Trial:
             rank.trace(on=True)
         asyncio.run(_tick(watchers, time.monotonic() + TRACED))
         slice_ = _span(TRACED - 0.7)
-        sparse = [
-            load for load in left if self._few == inf or load.records_a_second(slice_) < self._few
-        ]
+        few = self._few
+        sparse = [load for load in left if few == inf or load.records_a_second(slice_) < few]
         for load in left:
             if load not in sparse:
                 load.trace(on=False)
