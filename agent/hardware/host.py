@@ -12,7 +12,7 @@ from agent.errors import encodable
 from agent.hardware.files import FileTree, RealFiles
 from agent.hardware.kernel_log import KernelLog, RealKernelLog
 from agent.hardware.schedulers import RealSchedulers, Schedulers
-from agent.hardware.sockets import Sockets, no_sockets, tcp_sockets
+from agent.hardware.sockets import Sockets, tcp_sockets
 from agent.threads import on_a_thread
 
 FIRST_NAME_SECONDS = 0.05  # Timeout for the first query of a user name, enough for /etc/passwd
@@ -65,7 +65,7 @@ class Host:
     login: Callable[[int], str] = str
     kernel_log: KernelLog = field(default_factory=KernelLog)
     schedulers: Schedulers = field(default_factory=Schedulers)
-    sockets: Sockets = no_sockets
+    sockets: Sockets = lambda _: {}
 
 
 def real_host(history: float = 0.0, kept: Path | None = None) -> Host:

@@ -9,11 +9,11 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Collection, Iterator
-from errno import EMSGSIZE, EOPNOTSUPP
+from errno import EMSGSIZE
 from itertools import islice
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 MOST_SOCKETS = 1024  # of all cgroups in one look, which takes 25 ms of CPU time
 MOUNTS = "/sys/fs/cgroup/unified", "/sys/fs/cgroup"  # the first one beside cgroup version 1
@@ -51,11 +51,6 @@ class TcpSocket(NamedTuple):
 Found = dict[str, list[TcpSocket]]
 Sockets = Callable[[Collection[str]], Found]
 """Returns the sockets of each of some cgroups, by their paths. Raises OSError."""
-
-
-def no_sockets(_: Collection[str]) -> NoReturn:
-    """Raise OSError, as a kernel does that tells nothing about sockets."""
-    raise OSError(EOPNOTSUPP, os.strerror(EOPNOTSUPP), "NETLINK_SOCK_DIAG")
 
 
 def tcp_sockets(cgroups: Collection[str]) -> Found:

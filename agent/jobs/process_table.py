@@ -104,8 +104,9 @@ class ProcessTable:
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return a key that is equal for all known processes of the same job."""
-        return self._keys[pid]
+        """Return a key that is equal for all known processes of the same job, or an empty string
+        for a process that is not known."""
+        return self._keys.get(pid, "")
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
         """Return the reason why a process in `pids` is not visible, or None if all are visible."""

@@ -29,9 +29,8 @@ ACTIVE = 2 / processes.TICKS_PER_SECOND
 second. The kernel may count a whole tick for a thread that only wakes up briefly."""
 
 ENGINE = 8.0
-"""A thread that runs this many times as long as any other thread counts as the engine of a server.
-An engine launches kernels while the main thread serves clients. The ratio is chosen, not measured:
-it excludes data loaders, which all run equally long."""
+"""A thread that runs this many times as long as any other counts as the engine of a server: it
+launches kernels while the main thread serves clients. Chosen: data loaders all run equally long."""
 
 
 class Times(NamedTuple):
@@ -56,7 +55,7 @@ class GpuTimes(NamedTuple):
     """Times of a GPU's processes since the last read, by role: launching threads (None if a main
     thread cannot be read), dispatching threads, and workers. The other fields are the number of
     active workers, the share of time (0-1) for which the busiest worker is active, whether /proc
-    hides any workers, and the number of processes with pinned memory."""
+    hides any workers, and the number of processes with pinned memory and with a backward pass."""
 
     launching: Times | None
     dispatching: Times
@@ -65,6 +64,7 @@ class GpuTimes(NamedTuple):
     busiest: float
     hidden: bool = False
     pinning: int = 0
+    training: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -105,6 +105,7 @@ class _Listing:
         process.dispatches |= found.name.startswith(processes.DISPATCHING)
         if found.name.startswith(processes.LAUNCHING):
             process.launching.setdefault(found.pid, _Thread())
+            process.trains = True
             self.launched += used
         elif found.pid == pid:
             self.launched += used
@@ -136,6 +137,7 @@ class _Process:
     surveyed: float = 0.0
     dispatches: bool = False  # its threads sleep while the GPU works
     pins: bool = False  # it has pinned memory
+    trains: bool = False  # it has run a backward pass
     launched: Times | None = NONE  # increase of the launching threads in the last reading
     worked: Times = NONE  # increase of all other threads and of ended children
     workers: int = 0  # number of active workers
@@ -212,8 +214,8 @@ class ProcessTimes:
             working = working.plus(one.worked)
         workers, busiest = sum(one.workers for one in every), max(one.busiest for one in every)
         seen = launching if all(one.launched is not None for one in own) else None
-        hidden, pinning = bool(self._hidden.get(gpu)), sum(one.pins for one in own)
-        return GpuTimes(seen, dispatching, working, workers, min(1.0, busiest), hidden, pinning)
+        counts = bool(self._hidden.get(gpu)), sum(p.pins for p in own), sum(p.trains for p in own)
+        return GpuTimes(seen, dispatching, working, workers, min(1.0, busiest), *counts)
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop processes that were not read at time `at`, and GPUs that are not in `gpus`."""

@@ -4,7 +4,6 @@ Nothing is read for GPUs without processes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from agent.bounds import MOST_AT_REST
@@ -15,6 +14,7 @@ from agent.hardware.host import Host
 from agent.jobs import cgroup
 from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
+from agent.jobs.job_sockets import WAYS, JobSockets
 from agent.jobs.process_table import VISIBLE, ProcessTable
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
 from agent.metrics import declared_beside
@@ -39,6 +39,7 @@ THREADS = _METRICS["dgx_workload_thread_seconds"]
 WORKERS = _METRICS["dgx_workload_workers"]
 BUSIEST = _METRICS["dgx_workload_busiest_worker_ratio"]
 PINNING = _METRICS["dgx_workload_pinning_processes"]
+TRAINING = _METRICS["dgx_workload_training_processes"]
 STOPPED = _METRICS["dgx_workload_stopped"]
 PROCESS_BYTES = _METRICS["dgx_workload_process_bytes"]
 HOSTS = _METRICS["dgx_workload_hosts"]
@@ -46,6 +47,7 @@ CGROUP_STALLED = _METRICS["dgx_workload_cgroup_stalled_seconds"]
 CGROUP_READ = _METRICS["dgx_workload_cgroup_read_bytes"]
 CGROUP_WRITTEN = _METRICS["dgx_workload_cgroup_written_bytes"]
 RECEIVED = _METRICS["dgx_workload_received_bytes"]
+SOCKETS = _METRICS["dgx_workload_socket_bytes"]
 NEWEST_PROCESS_AGE = _METRICS["dgx_workload_arrived_seconds"]
 JOB_PIDS = _METRICS["dgx_workload_job"]
 JOB_PROCESS = _METRICS["dgx_workload_job_process"]
@@ -63,10 +65,6 @@ UNSEEN = Absent(
 MOST_JOBS = 8
 REST_CORES = 0.05  # CPU usage in cores below which processes count as idle
 CGROUP_HOLDS = 60.0  # Seconds for which a process is assumed to remain in its cgroup
-SOCKETS_EVERY = 2.0  # Seconds between looks at sockets
-LEAST_RECEIVED = 0.25e6
-"""Bytes per second that a network namespace must have received within the last CGROUP_HOLDS seconds
-for the agent to look at the sockets of jobs."""
 
 
 def stopped(samples: SampleStore) -> dict[Labels, frozenset[int]]:
@@ -86,13 +84,12 @@ class Workload:
     allocations: Allocations
     table: ProcessTable
     times: ProcessTimes
+    sockets: JobSockets
     _seconds: dict[Labels, dict[str, Times]] = field(default_factory=dict)  # since first seen
     _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
     _moved: dict[int, int] = field(default_factory=dict)  # bytes by PID, in the last read
     _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # shared by all GPUs
-    _received: dict[Labels, tuple[float, float]] = field(default_factory=dict)  # at, bytes
-    _receives: float = 0.0  # until
-    _look: float = 0.0  # the next one
+    _received: dict[Labels, float] = field(default_factory=dict)  # bytes
 
     def read(self, out: ReadOutput) -> None:
         now = dict(self.gpu_processes)
@@ -113,7 +110,7 @@ class Workload:
             if pids:
                 self._add_times(out, gpu, pids, self.times.read(gpu, pids, all_pids, out.at))
                 self._add_cgroup(out, gpu, pids[0])
-        self._look_at_sockets(out, all_pids)
+        self._add_sockets(out, now)
         self.times.forget(now, out.at)
         for gpu in self._seconds.keys() - now.keys():
             del self._seconds[gpu]
@@ -189,6 +186,7 @@ class Workload:
         out.add(WORKERS, grown.workers, *gpu)
         out.add(BUSIEST, grown.busiest, *gpu)
         out.add(PINNING, grown.pinning, *gpu)
+        out.add(TRAINING, grown.training, *gpu)
         for pid in filter(self.times.is_stopped, pids):
             out.add(STOPPED, 1, *gpu, str(pid))
         known = [times.running for times in grown[:3] if times is not None]
@@ -211,10 +209,7 @@ class Workload:
         received = cgroup.received(self.host.files, pid)
         if received is not None:
             out.add(RECEIVED, received, *gpu)
-            at, before = self._received.get(gpu, (out.at, received))
-            self._received[gpu] = out.at, received
-            if received - before > LEAST_RECEIVED * (out.at - at):
-                self._receives = out.at + CGROUP_HOLDS
+            self._received[gpu] = received
         path = self._path(pid, out.at)
         if path is None:
             return
@@ -235,15 +230,21 @@ class Workload:
             self._cgroups[pid] = path, at + CGROUP_HOLDS
         return path
 
-    def _look_at_sockets(self, out: ReadOutput, pids: Iterable[int]) -> None:
-        """Look at the sockets of the jobs' cgroups, except the root cgroup and that of the agent,
-        which have sockets of others."""
-        if out.at >= self._look and out.at < self._receives:
-            self._look = out.at + SOCKETS_EVERY - intervals.TICK / 2
-            others = {None, cgroup.path_of(self.host.files, "self")}
-            if paths := {self._path(pid, out.at) for pid in pids} - others:
-                with suppress(OSError):
-                    self.host.sockets({str(path) for path in paths})
+    def _add_sockets(self, out: ReadOutput, now: Mapping[Labels, Iterable[int]]) -> None:
+        """Add the bytes of the sockets of each GPU's jobs, if all are known. The root cgroup and
+        that of the agent have sockets of others. Jobs in one cgroup have the same bytes."""
+        counts, key = self.sockets.counts, self.table.key
+        if self.sockets.due(out.at, max(self._received.values(), default=0.0)):
+            paths: dict[str, set[str]] = {}
+            for pid in {pid for pids in now.values() for pid in pids}:
+                paths.setdefault(key(pid), set()).add(self._path(pid, out.at) or "")
+            others = {"", cgroup.path_of(self.host.files, "self")}
+            self.sockets.look({job: its for job, its in paths.items() if job and not its & others})
+        for gpu, pids in now.items() if counts else ():
+            known = [counts[job] for job in {*map(key, pids)} if job in counts]
+            if len(known) == len({*map(key, pids)}):
+                for way in WAYS:
+                    out.add(SOCKETS, sum(one[way] for one in known), *gpu, way)
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:
@@ -277,6 +278,6 @@ def reads(
         return options.settings[JobConfig].info
 
     table = ProcessTable(host.files, clock.monotonic, named, spawn)
-    times = ProcessTimes(host.files)
-    run = Workload(host, options, gpu_processes, allocations, table, times).read
+    times, sockets = ProcessTimes(host.files), JobSockets(host.sockets)
+    run = Workload(host, options, gpu_processes, allocations, table, times, sockets).read
     yield Read(KEY, tuple(_METRICS.values()), run, fixed(intervals.TICK))

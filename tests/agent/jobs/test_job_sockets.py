@@ -4,7 +4,7 @@ import errno
 import socket
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,11 +13,13 @@ import pytest
 from agent.hardware import sockets
 from agent.hardware.host import Host
 from agent.hardware.sockets import Found, TcpSocket, tcp_sockets
+from agent.jobs.job_sockets import WAYS, JobSockets
 from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
+from agent.sources import workload
 from tests.support.fake_host import FakePsutil, OddTree
 from tests.support.frozen_clock import FrozenClock
-from tests.support.process_tree import ProcessTree
+from tests.support.process_tree import GPU, OTHER, ProcessTree
 from tests.support.taped_machine import machine
 
 OWN = Path("/proc/self/cgroup").read_text(encoding="ascii").rpartition("::")[2].strip()
@@ -43,18 +45,9 @@ def connected(family: socket.AddressFamily, address: str) -> Iterator[tuple[sock
         yield listener, client
 
 
-@pytest.mark.parametrize(
-    ("family", "address"),
-    [
-        (socket.AF_INET, "127.0.0.1"),
-        (socket.AF_INET6, "::1"),
-        (socket.AF_INET6, "127.0.0.1"),  # an address of IPv4 at a socket of IPv6
-    ],
-)
-def test_the_kernel_tells_what_each_socket_received(
-    family: socket.AddressFamily, address: str
-) -> None:
-    with connected(family, address) as (listener, client):
+@pytest.mark.parametrize(("v6", "address"), [(0, "127.0.0.1"), (1, "::1"), (1, "127.0.0.1")])
+def test_the_kernel_tells_what_each_socket_received(v6: int, address: str) -> None:
+    with connected((socket.AF_INET, socket.AF_INET6)[v6], address) as (listener, client):
         found = tcp_sockets([OWN, "/no/such/group"])
         assert found.keys() == {OWN}
         port, far = listener.getsockname()[1], client.getsockname()[1]
@@ -87,18 +80,14 @@ def test_sockets_belong_to_the_cgroup_in_which_they_were_opened(count: int) -> N
             place = Path(f"{MOUNT}{name}")
             place.mkdir(exist_ok=True)
             stack.callback(place.rmdir)
-            child = subprocess.Popen(
-                [sys.executable, "-c", CHILD, str(place)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
+            words = [sys.executable, "-c", CHILD, str(place)]
+            child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             stack.callback(child.communicate)
             assert child.stdout
             ports[name] = int(child.stdout.readline())
         found = tcp_sockets(names[:count])
-    assert {name: [one.port for one in its] for name, its in found.items()} == {
-        name: [ports[name]] for name in names[:count]
-    }
+    seen = {name: [one.port for one in its] for name, its in found.items()}
+    assert seen == {name: [ports[name]] for name in names[:count]}
 
 
 def test_a_refusal_of_the_kernel_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +109,10 @@ JOB = "/system.slice/job.scope"
 FAR, NEAR = "203.0.113.7", "198.51.100.9"
 
 
-def one(cookie: int, received: int = 0, address: str = NEAR, *, listens: bool = False) -> TcpSocket:
-    return TcpSocket(cookie, listens, address, 5000, FAR, 443, received, 0, 0, 0)
+def one(
+    cookie: int, received: int = 0, address: str = NEAR, port: int = 5000, *, listens: bool = False
+) -> TcpSocket:
+    return TcpSocket(cookie, listens, address, port, FAR, 443, received, 0, 0, 0)
 
 
 def test_a_tape_holds_sockets_without_their_addresses(tmp_path: Path) -> None:
@@ -185,3 +176,74 @@ def test_sockets_of_jobs_that_receive_are_looked_at(
         tree.write("/proc/100/net/dev", f"head\n  eth0: {second * bytes_a_second:.0f} 0\n")
         tree.read()
     assert tree.looks == [{JOB}] * asks
+
+
+# ---- what is counted
+
+
+def looked(*looks: Found, cgroups: Mapping[str, Set[str]] | None = None) -> Mapping[str, float]:
+    """The counts of a job in JOB after looks that found these sockets (none: refused)."""
+    at = iter(looks)
+
+    def ask(_: Collection[str]) -> Found:
+        if found := next(at):
+            return found
+        raise PermissionError(errno.EACCES, "denied")
+
+    counted = JobSockets(ask)
+    for number in range(len(looks)):
+        assert counted.due(2.0 * number + 2.0, 1e6 * number + 1e6)
+        counted.look(cgroups or {"job": {JOB}})
+    return counted.counts.get("job", {})
+
+
+LISTENER = one(1, port=80, listens=True)
+
+
+def test_bytes_count_by_the_end_that_opened_the_connection() -> None:
+    far, near = TcpSocket(9, False, NEAR, 6, NEAR, 7, 0, 0, 0, 0), one(8, 500)
+    peers = far._replace(received=40), far._replace(cookie=10, port=7, remote_port=6, received=2)
+    request = one(3, 90, port=80)._replace(acked=7, quiet=5)
+    before = [LISTENER, near, far, request]
+    after = [LISTENER, near._replace(received=800), *peers]
+    after += [request._replace(received=190, acked=19), one(4, 1000, port=80), one(5, 6)]
+    found = looked({JOB: before}, {JOB: after})
+    assert WAYS == ("opened", "accepted", "exchanged", "answered", "begun", "settled")
+    assert [found[way] for way in WAYS] == [306, 1100, 42, 12, 1, 2]
+
+
+@pytest.mark.parametrize(("quiet", "silent", "settled"), [(8, 300, 1), (300, 8, 2), (8, 8, 2)])
+def test_a_request_is_owed_an_answer_until_it_is_sent(
+    quiet: int, silent: int, settled: int
+) -> None:
+    request = one(3, port=80)
+    last = request._replace(quiet=quiet, silent=silent)
+    assert looked({JOB: [LISTENER, request]}, {JOB: [LISTENER, last]})["settled"] == settled
+
+
+def test_what_ranks_in_cgroups_of_their_own_send_each_other_is_exchanged() -> None:
+    here = TcpSocket(1, False, NEAR, 6, NEAR, 7, 0, 0, 0, 0)
+    there = TcpSocket(2, False, NEAR, 7, NEAR, 6, 0, 0, 0, 0)
+    looks = ({"/a": [here], "/b": [there]}, {"/a": [here._replace(received=5)], "/b": [there]})
+    assert looked(*looks, cgroups={"job": {"/a", "/b"}})["exchanged"] == 5
+
+
+def test_a_job_without_sockets_is_not_counted() -> None:
+    assert looked({JOB: [one(1, 5)]}, {JOB: []}) == looked({JOB: [one(1, 5)]}, {}) == {}
+    assert looked({JOB: [one(1, 5)]}, {JOB: []}, {JOB: [one(1, 9)]})["opened"] == 0
+
+
+def test_each_gpu_has_the_bytes_of_its_jobs(tree: ProcessTree) -> None:
+    tree.write("/proc/self/cgroup", "0::/\n")
+    tree.start(200)
+    tree.write("/proc/200/cgroup", "0::/other.scope\n")
+    tree.occupy(100)
+    tree.occupy(200, gpu=OTHER)
+    for second in range(9):
+        tree.write("/proc/100/net/dev", f"head\n  eth0: {second * 1_000_000} 0\n")
+        tree.sockets = {JOB: [one(1, 70 * second)], "/other.scope": []}
+        reading = tree.read()
+    found = {s.labels: s.value for s in reading.samples if s.metric is workload.SOCKETS}
+    assert {labels[:2] for labels in found} == {GPU}
+    assert found[*GPU, "opened"] % 70 == 0 < found[*GPU, "opened"]
+    assert found[*GPU, "accepted"] == 0
