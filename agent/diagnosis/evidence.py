@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from agent.diagnosis.active_share import NOTHING, ActiveSecond, ActiveShares, divide, only_spins
+from agent.diagnosis.process_evidence import DATA_RATE, SPAN, ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory, PathUse, TickContext
-from agent.model import GpuKey, Metric, SignalQuality
-from agent.series import KEPT, WINDOW_SECONDS
+from agent.model import GpuKey, SignalQuality
+from agent.series import KEPT
 from agent.sources import activity, clocks, host, nvlink, pcie, power, process, workload
 from agent.specs.sheets import BOTH_WAYS
 
@@ -19,97 +20,6 @@ HOLDING_DOWN = tuple(t.reason for t in clocks.THROTTLES if t.reason not in HEALT
 SPINNING_POWER = 0.35
 """Fraction of the power limit below which a fully utilized GPU only spins (it draws 0.18 on an
 H200). A GPU that draws more power does real work, so a GPM activity of 0 is invalid."""
-
-SPAN = 6.0
-"""Window in seconds over which most evidence is averaged. It contains 300 power samples."""
-
-MESSAGES = 0.25e6
-"""Bytes per second below which data that processes read or write counts as log lines, and data that
-they receive as requests. Some servers receive more (4 and 12 MB/s of sounds and recordings)."""
-
-DATA_RATE = 5e6
-"""Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
-more of 112 recorded GPUs would be correct, but unrelated traffic would count. Over PCIe, a GPU that
-only spins receives 0.2 to 1 MB/s, and one that launches 250,000 small kernels a second 40 MB/s."""
-
-KERNEL_RATE = 1.2e9
-"""Bytes per second that a thread copies to newly allocated memory, which the Linux kernel has to
-map (1.0 to 1.2 GB/s). The value is also a lower limit of the rate at which the kernel receives data
-from the network (3.3 to 6 GB/s on an H100 host)."""
-
-
-@dataclass(eq=False)
-class ProcessEvidence:
-    """Evidence about a GPU's processes and their children. Values are None if they are unknown."""
-
-    labels: tuple[str, ...]
-    context: TickContext
-
-    def rate(self, metric: Metric, *labels: str, seconds: float = SPAN) -> float | None:
-        """Return the increase per second of a counter of the GPU's processes or their cgroup."""
-        return self.context.samples.rate(metric, *self.labels, *labels, seconds=seconds)
-
-    def mean(self, metric: Metric) -> float:
-        return self.context.samples.mean(metric, *self.labels, seconds=SPAN) or 0.0
-
-    def share(self, role: str, doing: str, seconds: float = SPAN) -> float:
-        """Return the seconds per second that the threads with this role are in state `doing`."""
-        return self.rate(workload.THREADS, role, doing, seconds=seconds) or 0.0
-
-    def own(self, doing: str) -> float:
-        """Return the sum of `share` over launching and dispatching threads."""
-        return self.share("launching", doing) + self.share("dispatching", doing)
-
-    def asleep(self, *roles: str) -> float:
-        """Return the seconds per second for which threads with the given roles wait for files. The
-        kernel counts the time for which cores are idle because of such waits, and the agent samples
-        which threads wait. The count omits waits during other work and includes other programs, so
-        it is limited to 0.5 to 2 times the sampled time."""
-        seen = sum(self.share(role, "blocked") for role in roles)
-        samples, longer = self.context.samples, 0.0
-        counted = samples.rate(host.IO_WAIT, seconds=SPAN)
-        if not counted:  # some Linux kernels do not count this time
-            counts = samples.value(host.IO_WAIT) or self.rate(workload.CGROUP_STALLED, "io") == 0.0
-            return 0.0 if counts and counted is not None else seen
-        if self.context.blocked:
-            longer = sum(self.share(role, "blocked", seconds=KEPT) for role in roles)
-            counted *= longer / self.context.blocked
-        return sorted((seen / 2, counted, 2 * longer))[1]
-
-    @cached_property
-    def launching(self) -> float | None:
-        """Number of cores that launching threads use, or None if the threads are hidden."""
-        return self.rate(workload.THREADS, "launching", "running")
-
-    @cached_property
-    def workers(self) -> float:
-        """Mean number of active workers: threads and processes that launch no kernels."""
-        return self.mean(workload.WORKERS)
-
-    @cached_property
-    def arriving(self) -> float:
-        """Bytes per second received over the network, or 0 if this is too little to be data for the
-        GPU. The last 2 s are also checked, because the 6 s mean may include an ended job."""
-        rates = [self.rate(workload.RECEIVED, seconds=span) or 0.0 for span in (SPAN, 2.0)]
-        return rates[0] if min(rates) >= DATA_RATE else 0.0
-
-    @cached_property
-    def busiest(self) -> float:
-        """Share of time for which the busiest worker runs, except in the kernel to move data that
-        arrives over the network, which it may serve to all ranks."""
-        running, kernel = self.share("working", "running"), self.share("working", "system")
-        moving = min(running, kernel, self.arriving / KERNEL_RATE)
-        return self.mean(workload.BUSIEST) * (1.0 - moving / running if running else 1.0)
-
-    def rests(self, seconds: float = WINDOW_SECONDS) -> bool:
-        """Return whether the processes used almost no CPU time in the last `seconds` seconds, and
-        had no thread in uninterruptible sleep. Return false if the processes are not visible."""
-        rates = [
-            self.rate(workload.THREADS, one, "running", seconds=seconds) for one in workload.ROLES
-        ]
-        known = [cores for cores in rates if cores is not None]
-        asleep = any(self.share(one, "blocked", seconds=3.0) for one in workload.ROLES)
-        return len(known) == len(rates) and sum(known) < workload.REST_CORES and not asleep
 
 
 @dataclass(eq=False)

@@ -46,6 +46,7 @@ class FactKind(StrEnum):
     JOB_READS = "job_reads"  # rate
     JOB_WRITES = "job_writes"  # rate
     JOB_RECEIVES = "job_receives"  # rate
+    JOB_EXCHANGES = "job_exchanges"  # rate
     QUIET = "quiet"  # held_after: idle, but not yet for long enough to count as held
     UNEXPLAINED = "unexplained"  # activity
     NO_REQUESTS = "no_requests"  # activity: occurs in bursts

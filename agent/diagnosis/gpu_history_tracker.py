@@ -14,9 +14,10 @@ from agent.diagnosis.active_share import (
     only_spins,
     work_level,
 )
-from agent.diagnosis.evidence import HOLDING_DOWN, SPAN, Evidence
+from agent.diagnosis.evidence import HOLDING_DOWN, Evidence
 from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
+from agent.diagnosis.process_evidence import SPAN
 from agent.diagnosis.tick_context import GpuHistory, RankActivity
 from agent.model import EXPIRY_INTERVALS, TimedSeries
 from agent.polling import intervals

@@ -5,8 +5,9 @@ The evidence comes from NVML and from files in /proc that any user may read.
 
 from collections.abc import Collection, Mapping
 
-from agent.diagnosis.evidence import MESSAGES, Evidence
+from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import SECONDS, FactKind, Found
+from agent.diagnosis.process_evidence import MESSAGES
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import RankActivity
 from agent.model import Fact, Figure, GpuKey

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from agent.diagnosis.active_share import LEAST_TRANSFER, LEAST_WAIT, alike, at_lower_power
-from agent.diagnosis.evidence import DATA_RATE, KERNEL_RATE, MESSAGES, SPINNING_POWER, Evidence
+from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
+from agent.diagnosis.process_evidence import DATA_RATE, KERNEL_RATE, MESSAGES
 from agent.hardware import processes
 from agent.model import Cause, Fact, Figure, SignalQuality
 from agent.sources import workload
@@ -63,13 +64,16 @@ def divide_inactive(e: Evidence) -> Shares:
     found = {Cause.UNKNOWN: waiting} if polls else _others(e, waiting)
     kernel = max(0.0, e.host.own("system") - e.host.own("fresh"))
     for_files = min(thread, blocked, kernel)
-    arriving = min(found.get(Cause.NETWORK, 0.0), e.host.arriving / KERNEL_RATE)
-    for_network = min(thread - for_files, kernel - for_files, arriving)
+    data = found.get(Cause.NETWORK, 0.0) + found.get(Cause.PEER, 0.0)
+    data = min(data, e.host.arriving / KERNEL_RATE)
+    for_network = min(thread - for_files, kernel - for_files, data)
+    for_ranks = for_network * e.host.exchanged
     left = thread - for_files - for_network
     copied = 0.0 if copying else min(left, _by_thread(e, thread, kernel - for_files - for_network))
     parts = (
         (_disk(e), blocked + for_files),
-        (Cause.NETWORK, for_network),
+        (Cause.NETWORK, for_network - for_ranks),
+        (_exchanging(e), for_ranks),
         (Cause.CPU, queued),
         (Cause.PEER, for_peer),
         (Cause.PCIE, copying + copied),
@@ -77,14 +81,20 @@ def divide_inactive(e: Evidence) -> Shares:
     )
     for cause, seconds in parts:
         found[cause] = found.get(cause, 0.0) + seconds
-    in_turns = peer is not None and alike(peer.works, 1.0 - e.works)
-    rest = Cause.REQUESTS if serves(e) else Cause.PEER if in_turns else Cause.UNKNOWN
-    joined = {rest, Cause.UNKNOWN}
-    joined |= {Cause.NETWORK} if rest is Cause.UNKNOWN and _serves_or_waits(e) else set()
+    rest, joined = _rest(e, peer)
     found[rest] = sum(found.pop(one, 0.0) for one in joined)
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
+
+
+def _rest(e: Evidence, peer: Evidence | None) -> tuple[Cause, set[Cause]]:
+    """Return the cause of the time that nothing explains, and the causes whose time it includes.
+    `peer` is the GPU that works longest."""
+    in_turns = peer is not None and alike(peer.works, 1.0 - e.works)
+    rest = Cause.REQUESTS if serves(e) else Cause.PEER if in_turns else Cause.UNKNOWN
+    waits = {Cause.NETWORK} if rest is Cause.UNKNOWN and _serves_or_waits(e) else set()
+    return rest, {rest, Cause.UNKNOWN} | waits
 
 
 def _copying(e: Evidence, inactive: float) -> float:
@@ -154,26 +164,34 @@ def _working(e: Evidence) -> float:
     return cores if cores >= workload.REST_CORES else 0.0
 
 
-def serves(e: Evidence, most: float = MESSAGES) -> bool:
-    """Return whether the job is a server: its work comes in bursts, its workers do almost nothing,
-    no thread waits for a file, and it receives less than `most` bytes per second. A trainer that
-    waits for the network differs only in that its work does not come in bursts."""
+def serves(e: Evidence) -> bool:
+    """Return whether the job is a server: it may be one, and receives less than MESSAGES bytes per
+    second, or answers all that it receives."""
+    received = e.host.rate(workload.RECEIVED)
+    return _may_serve(e) and received is not None and (received < MESSAGES or e.host.answers)
+
+
+def _may_serve(e: Evidence) -> bool:
+    """Return whether the job may be a server: its work comes in bursts, its workers do almost
+    nothing, and no thread waits for a file. A trainer that waits for the network differs only in
+    that its work does not come in bursts."""
     if not e.history.bursts or e.gpu.uuid in e.context.last.stepping:
         return False
     if any(one.stopped or one.spins for one in (e, *e.peers)):
         return False  # no request ends the wait, or a peer waits for this GPU
     if (e.context.samples.value(workload.HOSTS, *e.labels) or 1) > 1:
         return False  # the job may wait for a rank on another host
-    received, read = e.host.rate(workload.RECEIVED), e.host.rate(workload.CGROUP_READ)
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
-    messages = received is not None and received < most and (read or 0.0) < MESSAGES
+    messages = (e.host.rate(workload.CGROUP_READ) or 0.0) < MESSAGES
     return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
 
 
 def _serves_or_waits(e: Evidence) -> bool:
     """Return whether the job may be a server of large requests, or wait for a link that delivers
     unevenly: its data comes in bursts, and the kernel needs little time for it beside its work."""
-    return e.history.deliveries and serves(e, workload.REST_CORES * KERNEL_RATE * e.second.activity)
+    most = workload.REST_CORES * KERNEL_RATE * e.second.activity
+    received = e.host.requests
+    return e.history.deliveries and _may_serve(e) and received is not None and received < most
 
 
 def awaited(e: Evidence) -> Evidence | None:
@@ -208,14 +226,22 @@ def _others(e: Evidence, waiting: float) -> dict[Cause, float]:
     running, blocked = running - for_files - for_network, blocked + for_files
     others = (one for gpu, one in e.others.items() if gpu not in e.job or awaited(one) is e)
     # jobs in one network namespace, and ranks that wait for this one, report the same bytes
-    if not any(alike(one.host.rate(workload.RECEIVED), received) for one in others):
+    if not any(alike(one.host.received(), received) for one in others):
         runs *= waiting  # a worker that loads data over the network does so all the time
     arriving = max(0.0, waiting - runs) if received else 0.0
     left, working = waiting - arriving, running + blocked
     scale = left / working if working and (arriving or working > left) else 1.0
     found = {_disk(e): blocked * scale, Cause.CPU: running * scale}
-    arriving += found.get(Cause.NETWORK, 0.0)
-    return found | {Cause.NETWORK: arriving, Cause.UNKNOWN: max(0.0, left - working * scale)}
+    for_ranks = arriving * e.host.exchanged
+    arriving += found.get(Cause.NETWORK, 0.0) - for_ranks
+    found |= {Cause.NETWORK: arriving, Cause.UNKNOWN: max(0.0, left - working * scale)}
+    found[_exchanging(e)] = found.get(_exchanging(e), 0.0) + for_ranks
+    return found
+
+
+def _exchanging(e: Evidence) -> Cause:
+    """Return the cause of waits for data of the job's own processes."""
+    return Cause.PEER if e.has_ranks and e.peers else Cause.UNKNOWN
 
 
 def _disk(e: Evidence) -> Cause:
@@ -267,15 +293,16 @@ def comes_over_network(e: Evidence) -> Found:
     """Return the facts about data received over the network, or about a network file system."""
     if _disk(e) is Cause.NETWORK and e.host.own("blocked"):
         return (Fact(FactKind.NETWORK_MOUNTED, names=e.context.network_mounts),)
-    received = Figure("rate", e.host.rate(workload.RECEIVED) or 0.0, None, RATE)
+    received = Figure("rate", e.host.received() or 0.0, None, RATE)
     return (Fact(FactKind.JOB_RECEIVES, (received,)),)
 
 
 def peer_works(e: Evidence) -> Found:
-    """Return a fact about another GPU of the job, which works while this GPU's process sleeps."""
-    peer = awaited(e)
-    if peer is None:
-        return ()
+    """Return a fact about another GPU of the job, which works while this GPU's process sleeps, or
+    about data that both exchange."""
+    peer, rate = awaited(e), e.host.arriving * e.host.exchanged
+    if peer is None or rate:
+        return (Fact(FactKind.JOB_EXCHANGES, (Figure("rate", rate, None, RATE),)),) if rate else ()
     return (Fact(FactKind.SLOW_PEER, (ratio("peer_activity", peer.mean_activity),), gpu=peer.gpu),)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from agent import model
 from agent.diagnosis.active_share import ALWAYS
-from agent.diagnosis.evidence import SPAN
+from agent.diagnosis.process_evidence import SPAN
 from agent.diagnosis.tick_context import LastTick
 from agent.jobs.grouping import JobGroup
 from agent.jobs.pulse import Pulse, PulseReading

@@ -34,6 +34,7 @@ def grows(metric: Metric) -> bool:
         *counted,
         workload.CGROUP_STALLED,
         workload.RECEIVED,
+        workload.SOCKETS,
         workload.PROCESS_BYTES,
         host.IO_WAIT,
     )

@@ -190,6 +190,9 @@ def test_it_gives_one_descriptor_and_no_privilege() -> None:
     assert settings == {"StandardInput": "file:/dev/kmsg", "DeviceAllow": "/dev/kmsg r"}
     assert "ProtectKernelLogs=yes" in UNIT
     assert re.search(r"^CapabilityBoundingSet=$", UNIT, re.MULTILINE)
+    families = re.search("^RestrictAddressFamilies=(.*)$", UNIT, re.MULTILINE)
+    assert families
+    assert "AF_NETLINK" in families[1].split()  # sockets of jobs
 
 
 @pytest.mark.needs("systemd-analyze")
