@@ -42,12 +42,7 @@ use. The lowest threshold is None."""
 NEUTRAL, WELL = STEPS["neutral"], STEPS["well"]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-BOARDS = {
-    "fleet": (),
-    "node": ("instance",),
-    "gpu": ("instance", "gpu"),
-    "agent": ("instance",),
-}
+BOARDS = {"fleet": (), "node": ("instance",), "gpu": ("instance", "gpu"), "agent": ("instance",)}
 """Labels of a table row that a link to a dashboard passes on, by dashboard."""
 
 

@@ -117,8 +117,7 @@ def _text(asked: Json) -> Json:
 
 def _placed(rows: Iterable[tuple[RowTable, Sequence[Json]]]) -> list[Json]:
     """Return the JSON of rows and panels with positions. Rows go from top to bottom, and panels of
-    a row from left to right. The panels of an open row follow it. A collapsed row contains its
-    panels."""
+    a row from left to right. Those of an open row follow it. A collapsed row contains its own."""
     out: list[Json] = []
     bottom, ids = 0, count(1)
     for row, panels in rows:

@@ -193,8 +193,7 @@ _METRICS = declared_beside(__file__)
 
 def process_samples() -> Iterator[Sample]:
     """Yield the `process_*` metrics that Prometheus client libraries provide. The Python library
-    would import OpenSSL and use 6 MB more memory, even without TLS. Without /proc, raise
-    OSError."""
+    would import OpenSSL and use 6 MB more memory, even without TLS. Raise OSError without /proc."""
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
     stat = Path("/proc/self/stat").read_text().rpartition(")")[2].split()  # from the third field on
     booted = int(Path("/proc/stat").read_text().partition("\nbtime ")[2].split(maxsplit=1)[0])

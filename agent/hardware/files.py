@@ -27,8 +27,7 @@ class FileTree(Protocol):
         """Return the contents of a file."""
 
     def reread(self, path: str) -> str:
-        """Return the contents of a /proc file that is read every second. The file may be kept
-        open."""
+        """Return the contents of a /proc file that is read every second. It may be kept open."""
         return self.read(path)
 
     def names(self, path: str) -> list[str]:
@@ -121,8 +120,7 @@ def read_int(files: FileTree, path: str) -> int:
 
 def whole(text: str, digits: int = 20) -> int | None:
     """Return the number in a string of 1 to `digits` decimal digits, or None for any other string.
-    Without this check, int() raises an error for thousands of digits, and accepts non-ASCII
-    digits."""
+    Without this check, int() fails for thousands of digits, and accepts non-ASCII digits."""
     return int(text) if text.isdecimal() and len(text) <= digits else None
 
 

@@ -91,8 +91,7 @@ class Measurement(NamedTuple):
 
 class Gpm:
     """Reads GPM metrics of a GPU or a MIG GPU instance. The end of a measurement is the start of
-    the next, so two samples suffice. A third sample ends a `window`. If GPM fails, methods raise
-    Absent."""
+    the next, so two samples suffice. A third one ends a `window`. Raises Absent if GPM fails."""
 
     def __init__(
         self, device: NvmlDevice, now: Callable[[], float], instance: int | None = None
@@ -137,8 +136,7 @@ class Gpm:
 
     def measurement(self) -> Measurement | None:
         """Return the measurement of this tick, which all sources share. It covers the time since
-        the previous measurement. Return None if that was too recent. Raise Absent if the
-        measurement failed."""
+        the previous measurement. Return None if that was too recent. Raise Absent if it failed."""
         now = self._now()
         if now - self._tried < SAME_TICK:
             if self._failure is not None:

@@ -45,8 +45,7 @@ class Psutil(Protocol):
     """The interface of the psutil functions that the agent uses."""
 
     def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return the counters of each disk since boot, including read_bytes, write_bytes, and
-        busy_time (ms)."""
+        """Return the counters of each disk since boot, such as read_bytes and busy_time (ms)."""
 
     def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
         """Return the counters of each NIC since boot, including bytes_sent and bytes_recv."""

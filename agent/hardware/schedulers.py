@@ -42,8 +42,7 @@ class SlurmJob(NamedTuple):
 
 class Schedulers:
     """The interface to schedulers. All methods raise OSError if there is no response. This class
-    represents a machine without schedulers, such as a recording. If `slow` is true, calls may take
-    seconds."""
+    represents a machine without any, such as a recording. If `slow`, calls may take seconds."""
 
     slow = False
 

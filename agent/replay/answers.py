@@ -33,8 +33,7 @@ MAGIC = "dgx-telemetry"
 VERSION = 1
 TAPE_BYTES = 128 * 1024 * 1024
 """Maximum size in bytes of an uncompressed recording, which contains about two hours with eight
-GPUs. Larger recordings are not written or read. A replay needs four to seven times as much
-memory."""
+GPUs. Larger recordings are not written or read. A replay needs 4 to 7 times as much memory."""
 
 WIDEST = 2**64
 WITH_NAMES = ("map", "object", "named")  # older recordings have named tuples
@@ -192,8 +191,7 @@ class TapedBuffer:
     _delay: int | None = None  # us between a sample's timestamp and its availability
 
     def extend(self, at: int, kind: int, stamps: list[int], values: list[int | float]) -> None:
-        """Add samples that were recorded at time `at`. Raise ValueError if they are not in
-        chronological order."""
+        """Add samples that were recorded at `at`. Raise ValueError if they are out of order."""
         ordered = all(earlier <= later for earlier, later in pairwise([*self.stamps[-1:], *stamps]))
         if not ordered or len(stamps) != len(values):
             raise ValueError("samples are not in the order of time")
@@ -261,8 +259,7 @@ class TapeWriter:
                 self._put(section, key, answer)
 
     def samples(self, key: str, value_type: int, rows: Sequence[tuple[int, float]]) -> None:
-        """Record those samples of a buffer (timestamp in us, value) that are newer than the last
-        recorded sample."""
+        """Record the samples of a buffer (timestamp in us, value) newer than the last recorded."""
         with self._lock:
             self._turn()
             newest = self._newest.get(key, -1)

@@ -46,8 +46,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class _Frame(Struct):
-    """Responses in a tick by query. Entries in `samples` have a type, time differences, and
-    values."""
+    """Responses in a tick by query. Each of `samples` has a type, time differences, and values."""
 
     at: Time
     calls: dict[str, Any] = {}

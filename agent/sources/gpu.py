@@ -1,5 +1,4 @@
-"""GPU identity, utilization of the GPU and its video engines, and the recovery action that the
-driver requests."""
+"""GPU identity, utilization of the GPU and its video engines, and the requested recovery action."""
 
 from collections.abc import Iterator
 

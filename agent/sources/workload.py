@@ -59,8 +59,7 @@ ROLES = "launching", "dispatching", "working"
 DOING = Times._fields
 KEY = ReadKey("workload", "processes")
 UNSEEN = Absent(
-    Reason.DENIED,
-    f"/proc hides a thread or a child of a process on the GPU: {VISIBLE}",
+    Reason.DENIED, f"/proc hides a thread or a child of a process on the GPU: {VISIBLE}"
 )
 MOST_JOBS = 8
 REST_CORES = 0.05  # CPU usage in cores below which processes count as idle
