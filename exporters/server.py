@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # not loaded unless TLS is used
 
 MOST_CONNECTIONS = 256
 """Maximum number of open connections of all clients. The agent may open 1,024 files. A local user
-can use any address in 127.0.0.0/8. A connection may occupy half a megabyte if the client does not
-read the response."""
+can use any address in 127.0.0.0/8. A connection takes up to half a megabyte until it is read."""
 
 OF_THE_OTHER_END = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
 

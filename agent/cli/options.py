@@ -103,8 +103,7 @@ def local_agent(
 async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) -> None:
     """Run ticks until all reads have run, and at least one more, so that counters have rates. Stop
     after `longest` seconds without the time spent waiting for a CPU, and at the end of a recording,
-    after which counters do not move. Don't return the snapshot, because asyncio.run would format
-    it, which is slow."""
+    after which counters do not move. Return no snapshot: asyncio.run would format it, slowly."""
     # The rates of processes require two readings.
     poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
     watch = Stopwatch(agent.clock)

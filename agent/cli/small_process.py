@@ -21,8 +21,7 @@ def take_one_arena() -> None:
 
 def leave_tls_out(web_config: str | None, config: Path | None) -> None:
     """Prevent the import of OpenSSL, unless a web configuration file may enable TLS. asyncio and
-    aiohttp work without the module `ssl`. hashlib works without `_hashlib` if Python has its own
-    hash functions."""
+    aiohttp work without the module `ssl`. hashlib needs no `_hashlib` if Python has its hashes."""
     if web_config or os.environ.get(f"{ENVIRONMENT_PREFIX}WEB_CONFIG_FILE"):
         return
     with suppress(OSError, ValueError, RecursionError):  # errors are reported on startup

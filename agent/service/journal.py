@@ -58,8 +58,7 @@ class AgentFormatter(logging.Formatter):
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether a stream is connected to the systemd journal. JOURNAL_STREAM must match the
-    device and inode of the stream, because a child process may inherit the variable, but write to
-    another file."""
+    device and inode of the stream, because a child may inherit the variable, but not the stream."""
     try:
         found = os.fstat(stream.fileno())
     except (OSError, ValueError):  # closed, or not a file
