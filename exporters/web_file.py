@@ -23,6 +23,8 @@ from exporters.access_control import require_bcrypt
 if TYPE_CHECKING:  # not loaded unless TLS is used
     from ssl import SSLContext, SSLObject
 
+POLL_INTERVAL = 1.0  # Seconds between two reads of the files
+
 HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z"
 """Pattern of a bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters
 of hash. At cost 14, a check takes about a second of CPU time. Each step of the cost doubles it."""
@@ -195,7 +197,7 @@ class WebFile:
 
     def _watch(self) -> None:
         while True:
-            time.sleep(1.0)
+            time.sleep(POLL_INTERVAL)
             self.poll()
 
     def _take(self, web: Web) -> None:

@@ -198,7 +198,7 @@ def test_a_machine_that_lives_fast_is_scraped_each_second_at_most(tmp_path: Path
     """A quarter of a second to answer made false DgxAgentDown on a busy machine."""
     plan = plan_of(Namespace(config=None, simulate="k40:idle", simulate_speed=20.0, fleet=0))
     write_files(tmp_path, plan, USUAL_PORTS)
-    assert "scrape_interval: 1000ms" in (tmp_path / "prometheus.yaml").read_text()
+    assert "scrape_interval: 1s" in (tmp_path / "prometheus.yaml").read_text()
 
 
 def test_a_file_applies_to_a_simulated_stack_and_the_rest_is_named(
