@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import SECONDS, FactKind, Found
-from agent.diagnosis.process_evidence import MESSAGES
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.tick_context import RankActivity
+from agent.jobs.job_sockets import MESSAGES
 from agent.model import Fact, Figure, GpuKey
 from agent.sources import workload
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from agent.diagnosis.active_share import LEAST_TRANSFER, LEAST_WAIT, alike, at_lower_power
 from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
-from agent.diagnosis.process_evidence import DATA_RATE, KERNEL_RATE, MESSAGES
+from agent.diagnosis.process_evidence import DATA_RATE, KERNEL_RATE
 from agent.hardware import processes
+from agent.jobs.job_sockets import MESSAGES
 from agent.model import Cause, Fact, Figure, SignalQuality
 from agent.sources import workload
 

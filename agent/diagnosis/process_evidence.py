@@ -4,20 +4,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from agent.diagnosis.tick_context import TickContext
-from agent.jobs.job_sockets import EVERY, WAYS
+from agent.jobs.job_sockets import EVERY, MESSAGES, WAYS
 from agent.model import Metric
 from agent.series import KEPT, WINDOW_SECONDS
 from agent.sources import activity, host, workload
 
 SPAN = 6.0
 """Window in seconds over which most evidence is averaged. It contains 300 power samples."""
-
-MESSAGES = 0.25e6
-"""Bytes per second below which data that processes read or write counts as log lines, and data that
-they receive as requests. Some servers receive more (4 and 12 MB/s of sounds and recordings)."""
-
-MOST_BEGUN = 0.25
-"""Connections to others per second, seen at looks, above which most may be missed in between."""
 
 DATA_RATE = 5e6
 """Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
@@ -81,10 +74,10 @@ class ProcessEvidence:
     @cached_property
     def sockets(self) -> dict[str, float]:
         """Bytes per second of the job's TCP sockets by way (see `workload.SOCKETS`), or nothing if
-        they are unknown, or if connections to others are too short to be seen at looks."""
+        they are unknown, or if the job begins one at every second look, as most are missed then."""
         found = {way: self.rate(workload.SOCKETS, way) for way in WAYS}
         known = {way: rate for way, rate in found.items() if rate is not None}
-        return known if len(known) == len(WAYS) and known["begun"] < MOST_BEGUN else {}
+        return known if len(known) == len(WAYS) and 2 * EVERY * known["begun"] < 1.0 else {}
 
     def received(self, seconds: float = SPAN) -> float | None:
         """Return the bytes per second that the job's sockets receive, except requests that it

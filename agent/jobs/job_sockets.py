@@ -8,9 +8,12 @@ from agent.hardware.sockets import Found, Sockets, TcpSocket
 
 WAYS = "opened", "accepted", "exchanged", "answered", "begun", "settled"
 EVERY, HOLDS = 2.0, 60.0
-LEAST_RECEIVED = 0.25e6
-"""The agent looks at sockets every EVERY seconds, for HOLDS seconds after LEAST_RECEIVED bytes per
-second were received."""
+"""The agent looks at sockets every EVERY seconds, for HOLDS seconds after more than MESSAGES were
+received."""
+
+MESSAGES = 0.25e6
+"""Bytes per second below which data that processes read or write counts as log lines, and data that
+they receive as requests. Some servers receive more (4 and 12 MB/s of sounds and recordings)."""
 
 
 class JobSockets:
@@ -28,7 +31,7 @@ class JobSockets:
         """Return whether to look at time `at`, until which `received` bytes arrived."""
         if at - self._at < 0.9 * EVERY:
             return False
-        if received - self._received >= LEAST_RECEIVED * (at - self._at):
+        if received - self._received >= MESSAGES * (at - self._at):
             self._until = at + HOLDS
         self._at, self._received = at, received
         return bool(self.counts) or at < self._until
@@ -45,9 +48,8 @@ class JobSockets:
             sockets = {one.cookie: one for path in paths for one in found.get(path, ())}
             if sockets:
                 self._last[job] = sockets
-                self.counts.setdefault(job, Counter()).update(
-                    _grown(sockets, last.get(job, sockets))
-                )
+                grown = _grown(sockets, last.get(job, sockets))
+                self.counts.setdefault(job, Counter()).update(grown)
         for job in self.counts.keys() - self._last.keys():
             del self.counts[job]
 

@@ -88,13 +88,14 @@ class Workload:
     _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
     _moved: dict[int, int] = field(default_factory=dict)  # bytes by PID, in the last read
     _totals: dict[str, cgroup.CgroupTotals] = field(default_factory=dict)  # shared by all GPUs
-    _received: dict[Labels, float] = field(default_factory=dict)  # bytes
+    _received: dict[Labels, float] = field(default_factory=dict)  # bytes, in the last read
 
     def read(self, out: ReadOutput) -> None:
         now = dict(self.gpu_processes)
         self.table.update(now)
         all_pids = {pid for pids in now.values() for pid in pids}
         self._totals.clear()
+        self._received.clear()
         jobs = self._jobs(now)
         for gpu, pids in now.items():
             self._add_jobs(out, gpu, pids, jobs)
@@ -233,7 +234,7 @@ class Workload:
         """Add the bytes of the sockets of each GPU's jobs, if all are known. The root cgroup and
         that of the agent have sockets of others. Jobs in one cgroup have the same bytes."""
         counts, key = self.sockets.counts, self.table.key
-        if self.sockets.due(out.at, max(self._received.values(), default=0.0)):
+        if self.sockets.due(out.at, sum(self._received.values())):
             paths: dict[str, set[str]] = {}
             for pid in {pid for pids in now.values() for pid in pids}:
                 paths.setdefault(key(pid), set()).add(self._path(pid, out.at) or "")
