@@ -21,7 +21,7 @@ from agent.diagnosis.process_evidence import SPAN
 from agent.diagnosis.tick_context import GpuHistory, RankActivity
 from agent.model import EXPIRY_INTERVALS, TimedSeries
 from agent.polling import intervals
-from agent.sources import activity, workload
+from agent.sources import activity, pcie, workload
 
 OF_BEFORE = EXPIRY_INTERVALS * intervals.TICK
 """For this many seconds after new processes appear, readings may be about earlier processes."""
@@ -99,6 +99,8 @@ class GpuHistoryTracker:
     _levels: PowerLevels | None = None
     _windows: deque[WorkLevel] = field(default_factory=lambda: deque(maxlen=READINGS))
     _measured: float = 0.0  # time of the latest window
+    _moments: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=READINGS))
+    _copied: float = 0.0  # time of the latest moment
     _sampled: float = 0.0
     _bursts: Bursts = field(default_factory=Bursts)
     _deliveries: Bursts = field(default_factory=Bursts)  # in bytes per second
@@ -133,6 +135,10 @@ class GpuHistoryTracker:
         if sm is not None and dram is not None and sm.at > self._measured:
             self._windows.append(WorkLevel(sm.value, dram.value))
             self._measured = sm.at
+        sent, received = (e.context.samples.point(one, *e.labels) for one in pcie.MOMENT)
+        if sent is not None and received is not None and sent.at > self._copied:
+            self._moments.append((sent.value, received.value))
+            self._copied = sent.at
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
             self._bursts.take(point.value, point.at, e.context.thresholds.quiet)
         self.seen = GpuHistory(
@@ -148,6 +154,7 @@ class GpuHistoryTracker:
             bursts=self._bursts.seen(now) and now - self._deliveries.worked < READINGS,
             deliveries=self._deliveries.seen(now),
             clock=self._clock_at(e, now),
+            moments=tuple(self._moments),
             came=self._came,
         )
 
@@ -171,6 +178,7 @@ class GpuHistoryTracker:
         self._sent_abroad, self._bursts, self._deliveries = False, Bursts(), Bursts()
         self._power.clear()
         self._windows.clear()
+        self._moments.clear()
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:

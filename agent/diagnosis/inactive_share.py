@@ -8,7 +8,8 @@ remote), or for other threads or GPUs that are active during the wait. Threshold
 cause of a wait, not its length.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import fmean, median
 from typing import NamedTuple
 
 from agent.diagnosis.active_share import LEAST_TRANSFER, LEAST_WAIT, alike, at_lower_power
@@ -126,24 +127,52 @@ def _copied(e: Evidence) -> float:
     return sum(rate or 0.0 for rate in e.pcie_rates) / wire.limit
 
 
+UNBROKEN = 5.5e9
+"""Minimum median of PCIe rates within a moment (bytes/s) while copies from pageable memory run. On
+an H200, it is 6 to 16 GB/s for copies of 16 MB or more, and 3 to 5 GB/s for copies of 64 to 512 KB,
+of which the thread copies all to a buffer of the driver before the GPU begins."""
+
+
+def _copy_share(moments: Sequence[float], rate: float, limit: float) -> float | None:
+    """Return the share of time for which copies in one direction run, or None if too few moments
+    are known. `moments` are the rates within moments, `rate` is the mean rate, and `limit` that of
+    PCIe (bytes/s)."""
+    running = [one for one in moments if one >= KERNEL_RATE]
+    if len(running) < 2:  # copies from pageable memory would have been seen
+        return rate / limit if len(moments) * rate >= 3 * PAGEABLE_RATE else None
+    pinned = MOSTLY * limit
+    if not UNBROKEN <= median(running) < pinned:
+        return rate / limit
+    if max(running) >= pinned:  # both kinds
+        return len(running) / len(moments)
+    return rate / fmean(running)
+
+
 def _by_thread(e: Evidence, thread: float, kernel: float) -> float:
-    """Return the share of time that a launching thread spends on copies: at PAGEABLE_RATE from
-    pageable memory, at MAPPED_RATE to it, and at KERNEL_RATE to newly allocated memory. If the
-    process has pinned memory, whose copies need no thread, only copies to newly allocated memory
-    count, or the time that all copies take at the full rate. `thread` and `kernel` are the shares
-    of time that the thread runs in total and in the kernel."""
-    launches = launch_rate(e)
+    """Return the share of time that a launching thread spends on copies: at KERNEL_RATE to newly
+    allocated memory, and else at the rate of copies that run. If that is unknown, it is
+    PAGEABLE_RATE from pageable memory and MAPPED_RATE to it. If the process has pinned memory then,
+    whose copies need no thread, only copies to newly allocated memory count, or the time that all
+    copies take at the full rate. `thread` and `kernel` are the shares of time that the thread runs
+    in total and in the kernel."""
+    launches, wire = launch_rate(e), e.fullest("pcie")
     if e.pcie_peer_traffic or (e.joined and launches != 0.0):
         return 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     fresh = min(e.host.own("fresh"), e.host.own("system"))  # workers also map memory
     new = min(sent, fresh * processes.FRESH_RATE)
     data, mapping = received / PAGEABLE_RATE + (sent - new) / MAPPED_RATE, new / KERNEL_RATE
+    way, rate = 0, sent - new
     if launches is not None:
         received -= RECEIVED_BY_LAUNCH * launches
         data = received / PAGEABLE_RATE
         mapping = kernel + fresh if received >= KERNEL_RATE * thread else 0.0
-    if e.context.samples.value(workload.PINNING, *e.labels):
+        way, rate = 1, received
+    moments = [one[way] for one in e.history.moments]
+    share = _copy_share(moments, rate, wire.limit) if wire is not None else None
+    if share is not None:
+        data, mapping = share, mapping if launches is None else 0.0
+    elif e.context.samples.value(workload.PINNING, *e.labels):
         least = _copied(e) if e.quality is SignalQuality.GPM else 0.0  # NVML: counted as active
         data, mapping = 0.0, max(least, mapping if launches is None else 0.0)
     copied = mapping + data

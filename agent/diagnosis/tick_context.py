@@ -50,6 +50,7 @@ class GpuHistory:
     bursts: bool = False  # the GPU's work comes in irregular bursts, as requests do
     deliveries: bool = False  # bytes come over the network in irregular bursts
     clock: float | None = None  # unthrottled SM clock (Hz) at similar power
+    moments: tuple[tuple[float, float], ...] = ()  # bytes per second sent and received over PCIe
     came: float | None = None  # time at which the current processes appeared (monotonic seconds)
 
 

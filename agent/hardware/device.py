@@ -119,6 +119,24 @@ class NvmlDevice:
         too_old = Absent(Reason.DRIVER, "field not in this driver")
         return [values.get(question, too_old) for question in questions]
 
+    def rates(self, fields: Sequence[int]) -> list[float]:
+        """Return by how much per second 32-bit counters grow within a moment, by their field IDs.
+        One call reads each of them twice, 0.15 ms apart on an H200. Raise Absent if it fails."""
+        try:
+            answers = self.get("FieldValues", [field for field in fields for _ in range(2)])
+            pairs = zip(answers[::2], answers[1::2], strict=True)
+            return [self._rate(before, after) for before, after in pairs]
+        except (*MISSHAPEN, ZeroDivisionError) as error:
+            raise misshapen("nvmlDeviceGetFieldValues", error) from error
+
+    def _rate(self, before: Any, after: Any) -> float:
+        first, second = self._decoded(before), self._decoded(after)
+        if isinstance(first, Absent):
+            raise first
+        if isinstance(second, Absent):
+            raise second
+        return (second - first) % 2**32 / float(after.timestamp - before.timestamp) * 1e6
+
     def _answers(self, known: Sequence[Scope]) -> list[float | Absent]:
         if not known:
             return []

@@ -70,4 +70,6 @@ def _grown(sockets: Mapping[int, TcpSocket], last: Mapping[int, TcpSocket]) -> C
             grown["settled"] &= one.silent <= one.quiet
         else:
             grown.update(opened=received, begun=one.cookie not in last)
+    ended = (one for cookie, one in last.items() if cookie not in sockets)
+    grown["answered"] += sum(not one.listens and one.port in ports for one in ended)
     return grown

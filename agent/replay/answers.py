@@ -84,6 +84,12 @@ def field_key(index: int, field: int | tuple[int, int]) -> str:
     return f"{index},{int(number)},{int(scope)}"
 
 
+def field_keys(index: int, fields: Sequence[int | tuple[int, int]]) -> list[str]:
+    """Return the key of each field in a request. The key of a repeated one ends in `,again`."""
+    keys = [field_key(index, field) for field in fields]
+    return [f"{key},again" if key in keys[:place] else key for place, key in enumerate(keys)]
+
+
 def gpm_keys(asked: dict[int, int], index: int, metrics: Sequence[Any]) -> list[str]:
     """Return the key `GPU,metric` of each metric in a GPM request. If the request has fewer metrics
     than the GPU's first (see `asked`), it is for a 100 ms window, and keys end in `,again`."""

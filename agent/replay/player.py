@@ -199,15 +199,15 @@ class TapedNvml:
     ) -> Any:
         if str(device.index) not in self._with_fields:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        keys = [answers.field_key(device.index, field) for field in wanted]
+        keys = answers.field_keys(device.index, wanted)
         values = (pynvml.c_nvmlFieldValue_t * len(wanted))()
         stamp = int(self._player.clock.time() * 1e6)
         for value, key, entry in zip(values, keys, self._entries(FIELDS, keys), strict=True):
-            value.fieldId, value.scopeId = map(int, key.split(",")[1:])
+            value.fieldId, value.scopeId = map(int, key.split(",")[1:3])
             value.nvmlReturn, *known = entry
             if known:
-                value.valueType, number = known
-                value.timestamp = stamp
+                value.valueType, number, *later = known
+                value.timestamp = stamp + sum(later)
                 setattr(value.value, answers.union_member(value.valueType), number)
         return values
 

@@ -80,14 +80,17 @@ class RecordingNvml:
     def _nvmlDeviceGetFieldValues(
         self, device: TapedDevice, wanted: list[int | tuple[int, int]]
     ) -> Any:
-        keys = [answers.field_key(device.index, field) for field in wanted]
+        keys = answers.field_keys(device.index, wanted)
         questions = [(FIELDS, key) for key in keys]
         values = self._raw(questions, "nvmlDeviceGetFieldValues", device, wanted)
-        for key, value in zip(keys, values, strict=True):
+        first = dict(zip(keys, values, strict=True))
+        for key, value in first.items():
             kind = value.valueType
             good = value.nvmlReturn == pynvml.NVML_SUCCESS
             number = getattr(value.value, answers.union_member(kind))
             entry = [0, kind, number] if good else [value.nvmlReturn]
+            if key.endswith(",again") and good:  # microseconds since the first answer
+                entry.append(value.timestamp - first[key.removesuffix(",again")].timestamp)
             self._writer.note(FIELDS, key, entry)
         return values
 

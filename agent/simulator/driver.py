@@ -108,6 +108,7 @@ class FieldRow(Struct, frozen=True, forbid_unknown_fields=True):
     unit: float = 1.0
     wire: bool = False
     total: str = ""
+    wraps: bool = False
     hotter: int | None = None
     gives: str = ""
 

@@ -16,6 +16,7 @@ from agent.simulator.driver import NVML, FieldRow, address_of, pointer_to, refus
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu
 from agent.simulator.mig import instances
 
+MOMENT = 150e-6  # s between two answers to one field ID
 ENTRY = struct.Struct("<IIqqIIQ")  # `nvmlFieldValue_t`; setting pynvml fields is slow
 
 FIELDS = {field: row for row in NVML.fields for field in row.ids}
@@ -42,21 +43,23 @@ def _value(row: FieldRow, gpu: SimulatedGpu, scope: int, now: float) -> float:
         return sum(gpu.meter.read_all(names, now)) / row.unit
     if row.hotter is not None:
         return round(gpu.celsius(now)) + row.hotter
+    if row.wraps:
+        return gpu.meter.read(row.total, now) * PCIE_OVERHEAD % 2**32
     if row.total:
         return gpu.meter.read(row.total, now)
     return float(attrgetter(row.gives)(gpu)) if row.gives else 0
 
 
 def _values(nvml: Any, gpu: SimulatedGpu, questions: Sequence[Any]) -> Any:
-    now, entries = nvml.machine.now, []
-    micros = nvml.machine.micros(now)
-    for one in questions:
+    entries = []
+    for place, one in enumerate(questions):
+        at = nvml.machine.now - MOMENT * questions[place + 1 :].count(one)
         field, scope = one if isinstance(one, tuple | list) else (one, 0)
         code = field_code(field, scope, gpu)
         if code:
             entries.append(ENTRY.pack(field, scope, 0, 0, 0, code, 0))
             continue
-        number = _value(FIELDS[field], gpu, scope, now)
+        number, micros = _value(FIELDS[field], gpu, scope, at), nvml.machine.micros(at)
         entries.append(ENTRY.pack(field, scope, micros, 0, FIELDS[field].kind, code, int(number)))
     return (pynvml.c_nvmlFieldValue_t * len(entries)).from_buffer_copy(b"".join(entries))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
@@ -23,6 +24,7 @@ GENERATION = _METRICS["dgx_pcie_generation"]
 GENERATION_LIMIT = _METRICS["dgx_pcie_generation_limit"]
 WIDTH = _METRICS["dgx_pcie_width"]
 WIDTH_LIMIT = _METRICS["dgx_pcie_width_limit"]
+MOMENT = _METRICS["dgx_pcie_transmitted_moment"], _METRICS["dgx_pcie_received_moment"]
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
@@ -62,6 +64,29 @@ class PcieFromCall:
                 if absent.reason in FINAL:
                     raise
                 out.absent(metric, absent)
+
+
+FIELDS = 197, 198
+"""Field IDs for bytes sent and received, which include protocol overhead."""
+
+LEAST_COPIED = 1e8
+"""Bytes per second below which copies take less than 2 % of the time and are not measured."""
+
+
+@dataclass(slots=True)
+class Moments:
+    """Measures the rates of PCIe within a moment, which are those of a copy if one runs, while GPM
+    reports LEAST_COPIED or more. While NVLink carries data, kernels that wait read host memory."""
+
+    gpm: Gpm
+    device: NvmlDevice
+
+    def read(self, out: ReadOutput) -> None:
+        values = self.gpm.latest.values if self.gpm.latest is not None else {}
+        most = PCIE_UNIT * max(values.get(way, 0.0) for way in WAYS.values())
+        if most >= LEAST_COPIED and not self.gpm.links_carry:
+            for metric, rate in zip(MOMENT, self.device.rates(FIELDS), strict=True):
+                out.add(metric, rate)
 
 
 def _fastest(device: NvmlDevice) -> float:
@@ -114,6 +139,8 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)
+        moments = Moments(gpu_context.gpm, gpu_context.device)
+        yield gpu_context.read("pcie", "moment", MOMENT, moments.read, gpu_context.gpm_interval)
     else:
         every = max(intervals.TICK, gpu_context.gpus / intervals.PCIE_CALLS_PER_TICK)
         call = PcieFromCall(gpu_context.device, every)

@@ -101,7 +101,9 @@ def found_in(e: Evidence) -> dict[Cause, float]:
 @pytest.mark.parametrize("name", ROWS)
 def test_row(name: str) -> None:
     row = ROWS[name]
-    e = evidence(figures_of(name), SLOT if "slot" in row else {})
+    # rates while copies run, and between them
+    moments = tuple((n, n) for n in row.get("moments", ()))
+    e = evidence(figures_of(name), SLOT if "slot" in row else {}, GpuHistory(moments=moments))
     shares = divide_inactive(e)
     assert found_in(e) == pytest.approx(row["shares"], abs=0.001)
     largest = max(shares.values(), key=lambda share: share.seconds)

@@ -221,6 +221,13 @@ def test_a_request_is_owed_an_answer_until_it_is_sent(
     assert looked({JOB: [LISTENER, request]}, {JOB: [LISTENER, last]})["settled"] == settled
 
 
+@pytest.mark.parametrize(("port", "answered"), [(80, 1), (81, 0)])
+def test_a_connection_that_was_accepted_and_ended_has_been_answered(
+    port: int, answered: int
+) -> None:
+    assert looked({JOB: [LISTENER, one(3, port=port)]}, {JOB: [LISTENER]})["answered"] == answered
+
+
 def test_what_ranks_in_cgroups_of_their_own_send_each_other_is_exchanged() -> None:
     here = TcpSocket(1, False, NEAR, 6, NEAR, 7, 0, 0, 0, 0)
     there = TcpSocket(2, False, NEAR, 7, NEAR, 6, 0, 0, 0, 0)

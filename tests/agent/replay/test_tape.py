@@ -128,6 +128,23 @@ def test_fields_may_be_asked_in_any_company(good: Any) -> None:
     assert refused.nvmlReturn == 3
 
 
+def test_a_field_that_was_asked_twice_in_a_call_has_both_answers_and_their_distance(
+    tmp_path: Path,
+) -> None:
+    clock = FrozenClock()
+    recorder = TapeRecorder(machine(clock).nvml, fake_host(clock), clock)
+    recorder.nvml.nvmlInit()
+    clock.advance(1)
+    device = recorder.nvml.nvmlDeviceGetHandleByIndex(0)
+    before, after = recorder.nvml.nvmlDeviceGetFieldValues(device, [198, 198])
+    recorder.write(tmp_path / "x.tape")
+    player = TapePlayer(Tape(tmp_path / "x.tape"), FrozenClock())
+    device = player.nvml.nvmlDeviceGetHandleByIndex(0)
+    played, again = player.nvml.nvmlDeviceGetFieldValues(device, [198, 198])
+    assert again.value.ullVal - played.value.ullVal == after.value.ullVal - before.value.ullVal > 0
+    assert again.timestamp - played.timestamp == after.timestamp - before.timestamp == 150
+
+
 def test_gpm_wants_two_samples_of_one_gpu(good: Any) -> None:
     player = TapePlayer(Tape(good), FrozenClock())
     request = player.nvml.c_nvmlGpmMetricsGet_t()

@@ -182,6 +182,13 @@ def test_a_window_is_looked_at_while_data_moves_between_gpus(scenario: str, asks
         assert waited < 0.7 * worked
 
 
+@pytest.mark.parametrize(("scenario", "copies"), [("starved-pcie", 1), ("idle", 0)])
+def test_pcie_is_read_twice_within_a_moment_while_it_copies(scenario: str, copies: int) -> None:
+    bench = simulated(f"dgx-h100:{scenario}", gpus=1).run(10)
+    received = bench.samples.all(pcie.MOMENT[1]).values()
+    assert [5e10 < rate < 7e10 for rate in received] == [True] * copies
+
+
 def readings(bench: AgentBench, metric: object, seconds: int) -> int:
     """Return the number of times that the first GPU's value of a metric was read within so many
     seconds."""
