@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from agent.diagnosis.active_share import LEAST_WAIT, ActiveShares, in_lock_step, not_computing
 from agent.diagnosis.confidence import Likeness, similar
+from agent.diagnosis.copies import copies_alone, launch_overhead
 from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
 from agent.diagnosis.hang import hung
@@ -13,9 +14,7 @@ from agent.diagnosis.inactive_share import (
     Share,
     Shares,
     awaited,
-    copies_alone,
     divide_inactive,
-    launch_overhead,
     no_requests,
     serves,
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.diagnosis import inactive_share
+from agent.diagnosis import copies
 from agent.diagnosis.active_share import (
     ActiveSecond,
     WorkLevel,
@@ -17,8 +17,8 @@ from agent.diagnosis.active_share import (
     only_spins,
     work_level,
 )
+from agent.diagnosis.copies import ACTIVE_BY_LAUNCH, RECEIVED_BY_LAUNCH, launch_rate
 from agent.diagnosis.division import divide_second
-from agent.diagnosis.inactive_share import ACTIVE_BY_LAUNCH, RECEIVED_BY_LAUNCH, launch_rate
 from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.model import BUSY, Cause, GpuKey, Pair, State
 from agent.sources import activity, pcie, power, process
@@ -353,12 +353,12 @@ def with_traffic(sent: float, received: float) -> Figures:
     }
 
 
-LAUNCHING = with_traffic(RATE * inactive_share.SENT_BY_LAUNCH, RATE * RECEIVED_BY_LAUNCH)
+LAUNCHING = with_traffic(RATE * copies.SENT_BY_LAUNCH, RATE * RECEIVED_BY_LAUNCH)
 
 
 @pytest.mark.parametrize("copied", [0.0, 70e6, 5e9], ids=["alone", "a batch", "large copies"])
 def test_launches_are_counted_beside_copies_to_the_gpu(copied: float) -> None:
-    sent = RATE * inactive_share.SENT_BY_LAUNCH + copied / inactive_share.RECEIVED_BY_COPY
+    sent = RATE * copies.SENT_BY_LAUNCH + copied / copies.RECEIVED_BY_COPY
     received = RATE * RECEIVED_BY_LAUNCH + copied
     assert launch_rate(evidence(with_traffic(sent, received))) == pytest.approx(RATE)
 
@@ -381,7 +381,7 @@ def test_what_launching_takes_is_no_work() -> None:
 def test_of_a_gpu_that_is_nearly_always_active_launches_wait_in_a_queue() -> None:
     busy = {**LAUNCHING, (activity.ACTIVITY, GPU): 0.98, (activity.SM_ACTIVE, GPU): 0.9}
     busy_share = divide_second(evidence(busy)).parts[BUSY]
-    assert busy_share == pytest.approx(0.98 - inactive_share.MOST_OF_INACTIVE * 0.02)
+    assert busy_share == pytest.approx(0.98 - copies.MOST_OF_INACTIVE * 0.02)
 
 
 def test_launches_of_a_thread_that_sleeps_meanwhile_cost_nothing() -> None:
