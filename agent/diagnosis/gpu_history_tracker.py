@@ -19,7 +19,7 @@ from agent.diagnosis.hang import activity_of, waits_at_rest
 from agent.diagnosis.power_levels import PowerLevels, power_levels
 from agent.diagnosis.process_evidence import SPAN
 from agent.diagnosis.tick_context import GpuHistory, RankActivity
-from agent.model import EXPIRY_INTERVALS, TimedSeries
+from agent.model import EXPIRY_INTERVALS, Metric, TimedSeries
 from agent.polling import intervals
 from agent.sources import activity, pcie, workload
 
@@ -84,6 +84,22 @@ class Bursts:
 
 
 @dataclass(slots=True)
+class Pairs:
+    """The latest values of two metrics that one read returns together."""
+
+    metrics: tuple[Metric, Metric]
+    latest: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=READINGS))
+    _at: float = 0.0
+
+    def take(self, e: Evidence) -> None:
+        """Add the values in this tick, unless they were added before."""
+        first, second = (e.context.samples.point(one, *e.labels) for one in self.metrics)
+        if first is not None and second is not None and first.at > self._at:
+            self.latest.append((first.value, second.value))
+            self._at = first.at
+
+
+@dataclass(slots=True)
 class GpuHistoryTracker:
     """Updates the history of a GPU on every tick. Rules use the history in `seen`."""
 
@@ -97,10 +113,10 @@ class GpuHistoryTracker:
     _came: float | None = None  # when the current processes appeared; None before the first tick
     _power: deque[float] = field(default_factory=lambda: deque(maxlen=POWER_SAMPLES))
     _levels: PowerLevels | None = None
-    _windows: deque[WorkLevel] = field(default_factory=lambda: deque(maxlen=READINGS))
-    _measured: float = 0.0  # time of the latest window
-    _moments: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=READINGS))
-    _copied: float = 0.0  # time of the latest moment
+    _windows: Pairs = field(
+        default_factory=lambda: Pairs((activity.WINDOW_SM, activity.WINDOW_DRAM))
+    )
+    _moments: Pairs = field(default_factory=lambda: Pairs(pcie.MOMENT))
     _sampled: float = 0.0
     _bursts: Bursts = field(default_factory=Bursts)
     _deliveries: Bursts = field(default_factory=Bursts)  # in bytes per second
@@ -131,14 +147,8 @@ class GpuHistoryTracker:
             self._power.clear()
             self._levels = None
         self._learn(e, now)
-        sm, dram = (e.context.samples.point(one, *e.labels) for one in OF_WINDOW)
-        if sm is not None and dram is not None and sm.at > self._measured:
-            self._windows.append(WorkLevel(sm.value, dram.value))
-            self._measured = sm.at
-        sent, received = (e.context.samples.point(one, *e.labels) for one in pcie.MOMENT)
-        if sent is not None and received is not None and sent.at > self._copied:
-            self._moments.append((sent.value, received.value))
-            self._copied = sent.at
+        self._windows.take(e)
+        self._moments.take(e)
         if (point := e.context.samples.point(activity.ACTIVITY, *e.labels)) is not None:
             self._bursts.take(point.value, point.at, e.context.thresholds.quiet)
         self.seen = GpuHistory(
@@ -149,12 +159,12 @@ class GpuHistoryTracker:
             # If a value is unknown in this tick, traffic is assumed but not remembered.
             nvlink_seen=self._nvlink_seen or e.nvlink is None,
             power=self._levels,
-            level=work_level(self._windows),
+            level=work_level([WorkLevel(*pair) for pair in self._windows.latest]),
             # A server receives data over the network; a notebook or a trainer does not.
             bursts=self._bursts.seen(now) and now - self._deliveries.worked < READINGS,
             deliveries=self._deliveries.seen(now),
             clock=self._clock_at(e, now),
-            moments=tuple(self._moments),
+            moments=tuple(self._moments.latest),
             came=self._came,
         )
 
@@ -177,8 +187,8 @@ class GpuHistoryTracker:
         self._nvlink_seen, self._levels = False, None
         self._sent_abroad, self._bursts, self._deliveries = False, Bursts(), Bursts()
         self._power.clear()
-        self._windows.clear()
-        self._moments.clear()
+        self._windows.latest.clear()
+        self._moments.latest.clear()
         self.seen = GpuHistory(nvlink_seen=False)
 
     def _learn(self, e: Evidence, now: float) -> None:
@@ -202,7 +212,6 @@ class GpuHistoryTracker:
         return max((clock for clock, at in known if now - at <= HOUR), default=None)
 
 
-OF_WINDOW = activity.WINDOW_SM, activity.WINDOW_DRAM
 OF_SPINNING = activity.SM_ACTIVE, activity.TENSOR_ACTIVE, activity.MEMORY_BANDWIDTH
 
 

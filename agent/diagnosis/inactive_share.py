@@ -55,9 +55,7 @@ def divide_inactive(e: Evidence) -> Shares:
     for_network = min(thread - for_files, kernel - for_files, data)
     for_ranks = for_network * e.host.exchanged
     left = thread - for_files - for_network
-    copied = (
-        0.0 if copying else min(left, copies_by_thread(e, thread, kernel - for_files - for_network))
-    )
+    copied = 0.0 if copying else min(left, copies_by_thread(e, thread, kernel - thread + left))
     parts = (
         (_disk(e), blocked + for_files),
         (Cause.NETWORK, for_network - for_ranks),

@@ -24,7 +24,10 @@ GENERATION = _METRICS["dgx_pcie_generation"]
 GENERATION_LIMIT = _METRICS["dgx_pcie_generation_limit"]
 WIDTH = _METRICS["dgx_pcie_width"]
 WIDTH_LIMIT = _METRICS["dgx_pcie_width_limit"]
-MOMENT = _METRICS["dgx_pcie_transmitted_moment"], _METRICS["dgx_pcie_received_moment"]
+MOMENT = (
+    _METRICS["dgx_pcie_transmitted_moment_bytes_per_second"],
+    _METRICS["dgx_pcie_received_moment_bytes_per_second"],
+)
 UPLINK = _METRICS["dgx_pcie_uplink_bytes_per_second"]
 
 BEYOND_DOUBT = 1.3
