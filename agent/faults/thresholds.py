@@ -27,24 +27,37 @@ Duration = Annotated[
 HOLD = TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m")
 
 
-def _text(pattern: str, expected: str) -> Meta:
-    return Meta(pattern=rf"\A{pattern}\Z", description=expected)
+OF_ALERT, OF_MESSAGE = (
+    rf"(?!.*\{{\{{(?! ?{of}\.[a-zA-Z_][a-zA-Z0-9_]* ?\}}\}}))"
+    for of in (r"\$(labels|externalLabels)", r"\.(Common|Group)Labels")
+)
+"""Prefixes of patterns for texts that Prometheus or Alertmanager take for templates. They reject
+all template syntax but the value of a label, because one error makes a whole file unusable."""
+
+
+def _text(pattern: str, expected: str, template: str = OF_ALERT) -> Meta:
+    return Meta(pattern=rf"\A{template}{pattern}\Z", description=expected)
 
 
 WORD = r"[^\s\x00-\x1f\x7f]+"
 HOST = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
-RunbookPlace = Annotated[str, _text(WORD, "a URL or a path without spaces")]
+RunbookPlace = Annotated[
+    str, _text(WORD, "a URL or a path without spaces and templates other than {{$labels.NAME}}")
+]
 Url = Annotated[
     str,  # everyone can read this value, so it must not contain a password
     _text(
         rf"(https?://{HOST}([/?#]\S*)?)?",
-        "an http or https URL without a name or password in it, or empty",
+        "an http or https URL without a name, password, or broken template, or empty",
     ),
 ]
 SecretFile = Annotated[str, _text(r"(/[^\x00-\x1f]+)?", "the absolute path of a file, or empty")]
-Email = Annotated[str, _text(r"([^\x00-\x1f]+@[^\x00-\x1f]+)?", "an e-mail address, or empty")]
+COMMON = "without templates other than {{.CommonLabels.NAME}}, or empty"
+Email = Annotated[
+    str, _text(r"([^\x00-\x1f]+@[^\x00-\x1f]+)?", f"an e-mail address {COMMON}", OF_MESSAGE)
+]
 Smarthost = Annotated[str, _text(r"(\S+:[1-9]\d{0,4})?", "HOST:PORT of a mail server, or empty")]
-Word = Annotated[str, _text(f"({WORD})?", "one word, or empty")]
+Word = Annotated[str, _text(f"({WORD})?", f"one word {COMMON}", OF_MESSAGE)]
 Degrees = Annotated[float, Meta(ge=-20, le=50, description="degrees from -20 to 50")]
 Errors = Annotated[int, Meta(ge=1, le=1_000_000, description="a whole number from 1 to 1000000")]
 
@@ -125,8 +138,9 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
             if not LABEL.fullmatch(name) or name in OWN_LABELS:
                 expected = f"the name of a label other than {', '.join(sorted(OWN_LABELS))}"
                 raise Mismatch("labels", f"{shown(name)} is not {expected}")
-            if not value.isprintable() or not value:
-                raise Mismatch("labels", f"{name} is {shown(value)}, not a printable text")
+            if not value.isprintable() or not re.match(f"{OF_ALERT}.", value):
+                expected = "a printable text without templates other than {{ $labels.NAME }}"
+                raise Mismatch("labels", f"{name} is {shown(value)}, not {expected}")
         if self.hold is not None:
             HOLD.check(self.hold, "for")
 

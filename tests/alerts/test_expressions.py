@@ -256,6 +256,7 @@ def test_promtool_accepts_them(config: Settings, scale: float, tmp_path: Path) -
 
 CASES = tomllib.loads(Path(__file__).with_name("patches.toml").read_text("utf-8"))
 
+UNIT = "{{ $labels.gpu }}"
 STARVED = "[alerts]\nstarved_share = 0.4\n[alerts.DgxGpuStarved]\n"
 
 
@@ -284,14 +285,14 @@ def test_a_rule_is_dropped_and_no_other(tmp_path: Path) -> None:
 
 
 def test_all_rules_of_an_alert_are_changed_beside_the_thresholds(tmp_path: Path) -> None:
-    text = f'{STARVED}for = "5m"\nseverity = "critical"\nlabels = {{ team = "ml" }}\n'
+    text = f'{STARVED}for = "5m"\nseverity = "critical"\nlabels = {{ u = "{UNIT}" }}\n'
     settings = configured(tmp_path, text)
     assert settings[AlertThresholds].starved_share == 0.4
     usual, changed = named(Settings(), "DgxGpuStarved"), named(settings, "DgxGpuStarved")
     assert len(changed) == len(usual) > 1
     for before, after in zip(usual, changed, strict=True):
         assert after["for"] == "5m"
-        assert after["labels"] == {**before["labels"], "severity": "critical", "team": "ml"}
+        assert after["labels"] == {**before["labels"], "severity": "critical", "u": UNIT}
     assert any(">= 0.4" in rule["expr"] for rule in changed)
     assert {rule["for"] for rule in named(settings, "DgxGpuStarved", 1 / 60)} == {"5s"}
     assert alertmanager(settings) == alertmanager(Settings())
