@@ -6,6 +6,7 @@ device identities and job. `/` and `/targets` list the nodes for Prometheus' HTT
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from aiohttp import hdrs, web
 from msgspec.json import encode
@@ -13,7 +14,7 @@ from msgspec.json import encode
 from agent.model import Sample
 from agent.simulator.fleet import CLUSTER, NodePlan
 from agent.sources.workload import JOB_INFO
-from exporters.http import JSON, add_headers
+from exporters.http import JSON, add_headers, ready
 from exporters.prometheus import PLAIN, Exposition, ExpositionLines, by_metric
 
 UUID, SERIAL = re.compile(rb'"GPU-[0-9a-f]{4}'), re.compile(rb'serial="\d{4}')
@@ -44,12 +45,11 @@ class FleetPages:
         self.dark: set[str] = set()
         self._nodes = {node.name: node for node in nodes}
         self._expositions = expositions
-        self._awaited = awaited
         self.app = web.Application()
         self.app.on_response_prepare.append(add_headers)
         for path in ("/", "/targets"):
             self.app.router.add_get(path, self._targets)
-        self.app.router.add_get("/-/ready", self._ready)
+        self.app.router.add_get("/-/ready", partial(ready, awaited))
         self.app.router.add_get("/{node}/metrics", self._metrics)
 
     async def _metrics(self, request: web.Request) -> web.Response:
@@ -79,7 +79,3 @@ class FleetPages:
             for node in self._nodes.values()
         ]
         return web.Response(body=encode(found), headers={hdrs.CONTENT_TYPE: JSON})
-
-    async def _ready(self, _: web.Request) -> web.Response:
-        missing = self._awaited()
-        return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)

@@ -55,7 +55,7 @@ class AgentPages:
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/metrics/dcgm", self._dcgm)
         app.router.add_get("/-/healthy", _healthy)
-        app.router.add_get("/-/ready", self._ready)
+        app.router.add_get("/-/ready", partial(ready, self.awaited))
         latest, now = self.latest, self.exposition.now
         snapshot = self._written(lambda: latest, lambda of: encode(document(of(), now())))
         app.router.add_get("/api/v1/snapshot", snapshot)
@@ -96,11 +96,6 @@ class AgentPages:
     async def _rendered(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
-    async def _ready(self, _: web.Request) -> web.Response:
-        """Respond with status 503 until all reads have run once, and list those that have not."""
-        missing = self.awaited()
-        return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
-
     def _written(self, take: Callable[[], T], write: Callable[[T], bytes]) -> Handler:
         """Return a handler that calls `take` in the event loop, the only thread that may read
         samples. The handler then encodes the result with `write` on the rendering thread."""
@@ -126,6 +121,12 @@ async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
 async def _healthy(_: web.Request) -> web.Response:
     """Respond with `ok` as long as the agent runs, even if the machine has faults."""
     return web.Response(text="ok\n")
+
+
+async def ready(awaited: Callable[[], str], _: web.Request) -> web.Response:
+    """Respond with status 503 until all reads have run once, and list those that have not."""
+    missing = awaited()
+    return web.Response(text=f"{missing or 'ready'}\n", status=503 if missing else 200)
 
 
 async def _no_such_address(request: web.Request) -> web.Response:

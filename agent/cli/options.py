@@ -19,6 +19,7 @@ from agent.hardware.processes import uptime
 from agent.limits.resolution import LimitsConfig
 from agent.model import Cause, Snapshot, State
 from agent.polling import intervals
+from agent.polling.worker import settle
 from agent.service.journal import LogConfig
 from agent.sources.allocation import AllocationConfig
 from agent.sources.disk import DiskConfig
@@ -72,13 +73,8 @@ def stop_signal(*also: signal.Signals) -> asyncio.Future[None]:
     signals have no effect. Call this function in an event loop."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
-
-    def end() -> None:
-        if not asked.done():
-            asked.set_result(None)
-
     for number in (signal.SIGTERM, signal.SIGINT, *also):
-        loop.add_signal_handler(number, end)
+        loop.add_signal_handler(number, settle, asked)
     return asked
 
 

@@ -85,22 +85,15 @@ class _Window:
             before = self.last.get(labels)
             if value == before and not counts:
                 continue
-            amount = self._amount(before, value)
+            amount = 0.0 if before is None else value - before if value >= before else value
+            if self.counted is not Counted.GROWTH:
+                amount = float(value > 0 if counts else before is not None)
             self.last[labels] = value
             if amount:
                 if labels not in self.sums:  # drop the sums of removed devices
                     past = bucket - self.size + 1
                     self.sums = {k: s for k, s in self.sums.items() if s.first + len(s.sums) > past}
                 self.sums.setdefault(labels, _Sums(bucket)).add(bucket, amount, self.size)
-
-    def _amount(self, before: float | None, now: float) -> float:
-        if self.counted is Counted.PRESENCE:
-            return float(now > 0)
-        if before is None:
-            return 0.0
-        if self.counted is Counted.CHANGES:
-            return float(now != before)
-        return now - before if now >= before else now
 
     def grown(self, at: float, window: float) -> dict[Labels, float]:
         bucket, count = int(at // self.width), math.ceil(window / self.width)

@@ -187,7 +187,7 @@ class ProcessTimes:
     def __init__(self, files: FileTree) -> None:
         self._files = files
         self._descent = processes.Descent(files)
-        self._known: dict[int, _Process] = {}
+        self.known: dict[int, _Process] = {}
         self._below: dict[Labels, tuple[tuple[int, ...], list[int], float]] = {}
         self._unreadable: dict[Labels, set[int]] = {}  # descendants in the last search
         self._hidden: dict[Labels, set[int]] = {}  # in both last searches, so still alive
@@ -219,21 +219,11 @@ class ProcessTimes:
 
     def forget(self, gpus: Iterable[Labels], at: float) -> None:
         """Drop processes that were not read at time `at`, and GPUs that are not in `gpus`."""
-        for pid in [p for p, one in self._known.items() if one.whole.at != at]:
+        for pid in [p for p, one in self.known.items() if one.whole.at != at]:
             self._end(pid)
         for gpu in self._below.keys() - set(gpus):
             for table in (self._below, self._unreadable, self._hidden):
                 del table[gpu]
-
-    def started(self, pid: int) -> float | None:
-        """Return the start time of a process in seconds since boot, or None if it is unknown."""
-        known = self._known.get(pid)
-        return None if known is None else known.started
-
-    def is_stopped(self, pid: int) -> bool:
-        """Return whether a signal or a debugger has stopped a process."""
-        known = self._known.get(pid)
-        return known is not None and known.state in ("T", "t")
 
     def _descendants(
         self, gpu: Labels, pids: tuple[int, ...], foreign: Set[int], at: float
@@ -253,7 +243,7 @@ class ProcessTimes:
 
     def _read(self, pid: int, at: float, *, launches: bool) -> _Process | None:
         """Read the times of a process, and return the process, or None if it has exited."""
-        known = self._known.get(pid)
+        known = self.known.get(pid)
         if known is not None and known.whole.at == at:
             return known
         try:
@@ -263,8 +253,8 @@ class ProcessTimes:
             return None
         if known is None or known.started != stat.started:
             self._end(pid)
-            known = self._known[pid] = _Process(stat.started, stat.parent, met=at)
-            parent = self._known.get(stat.parent, known)
+            known = self.known[pid] = _Process(stat.started, stat.parent, met=at)
+            parent = self.known.get(stat.parent, known)
             age = (processes.uptime(self._files) or inf) - stat.started
             if parent.met < at and age < SEARCH_EVERY:  # short-lived, so count its whole life
                 known.ended, known.whole = 0.0, _Thread(at=at - age)
@@ -393,8 +383,8 @@ class ProcessTimes:
 
     def _end(self, pid: int) -> None:
         """Drop a process that has exited, and expect its CPU time in its parent's counters."""
-        gone = self._known.pop(pid, None)
+        gone = self.known.pop(pid, None)
         self._to_list.pop(pid, None)
-        if gone is not None and gone.parent in self._known:
+        if gone is not None and gone.parent in self.known:
             ended = (gone.ended or 0.0) - gone.grown
-            self._known[gone.parent].due += gone.whole.counted.running + ended
+            self.known[gone.parent].due += gone.whole.counted.running + ended

@@ -90,16 +90,6 @@ class LimitInputs:
             found.setdefault((info["gpu"], info["uuid"]), load().gpu(info["model"]))
         return found
 
-    @cached_property
-    def links_to_gpus(self) -> Mapping[tuple[str, str], list[str]]:
-        """The links of each GPU to other GPUs. Links to a switch are not included. They carry equal
-        traffic, so one limit for all links of the GPU is sufficient."""
-        found: dict[tuple[str, str], list[str]] = {}
-        for end in self.samples.labelled(nvlink.LINK_INFO):
-            if end["remote"] == "gpu":
-                found.setdefault((end["gpu"], end["uuid"]), []).append(end["link"])
-        return found
-
 
 class PathFigures(NamedTuple):
     """A path, its limit in the spec sheet, and its limit from the hardware (None if unknown)."""
@@ -141,8 +131,9 @@ def _nvlink(machine: LimitInputs) -> Iterator[PathFigures]:
                 spec = Limit(links * speed, "spec", source)
             source = f"{up:.0f} active links of {speed / 1e9:g} GB/s"
             yield PathFigures(key, spec, Limit(up * speed, "hardware", source))
-            for link in machine.links_to_gpus.get((index, uuid), ()):
-                of_link = key._replace(device=f"gpu{index}:{link}")
+            # Links to a switch carry equal traffic, so one limit for all of them is sufficient.
+            for labels in machine.samples.where(nvlink.LINK_INFO, uuid=uuid, remote="gpu"):
+                of_link = key._replace(device=f"gpu{index}:{labels[2]}")
                 yield PathFigures(of_link, one, Limit(speed, "hardware", "one link"))
 
 

@@ -117,13 +117,16 @@ def whole(samples: SampleStore, gpus: int) -> bool:
     return samples.value(system.GPUS) == gpus == len(links) and up
 
 
+def gpus_by_address(samples: SampleStore) -> dict[tuple[int, ...], int]:
+    """Return the index of each GPU by its PCI address."""
+    infos = samples.labelled(gpu.INFO)
+    known = {pci_address(labels["pci_bus_id"]): int(labels["gpu"]) for labels in infos}
+    return {where: index for where, index in known.items() if where}
+
+
 def far_ends(samples: SampleStore) -> Ends:
     """Return the remote ends of each GPU's active links, as the GPU reports them."""
-    by_address = {
-        where: int(labels["gpu"])
-        for labels in samples.labelled(gpu.INFO)
-        if (where := pci_address(labels["pci_bus_id"]))
-    }
+    by_address = gpus_by_address(samples)
     ends: dict[GpuKey, list[LinkEnd]] = {_key(gpu): [] for gpu in samples.all(nvlink.LINKS)}
     for index, uuid, link, remote, address in samples.all(nvlink.LINK_INFO):
         if not samples.value(nvlink.LINK_UP, index, uuid, link):

@@ -12,7 +12,7 @@ from agent.errors import Failure, LogEvent, log
 from agent.model import Reading, ReadKey, Snapshot
 from agent.polling import intervals
 from agent.polling.reads import ReadCosts
-from agent.polling.worker import Finished, Guard, Worker
+from agent.polling.worker import Finished, Guard, Worker, settle
 from agent.series import SampleStore
 
 
@@ -241,8 +241,7 @@ class Poller:
 def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
     """Stop waiting for busy workers. They continue, and a later tick collects their readings."""
     for turn in turns:
-        if not turn.done():
-            turn.set_result(None)
+        settle(turn)
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:

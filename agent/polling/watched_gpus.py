@@ -45,16 +45,6 @@ class WatchedGpu:
     def index(self) -> int:
         return self.device.identity.index
 
-    def answers_like(self, before: "WatchedGpu") -> bool:
-        """Return whether reads, index, MIG mode, and driver connection are those of `before`."""
-        here, there = self.device, before.device
-        return (
-            here.nvml is there.nvml
-            and before.state.lost_at is None
-            and (here.labels, here.mig) == (there.labels, there.mig)
-            and {read.key for read in self.reads} == {read.key for read in before.reads}
-        )
-
 
 @dataclass(slots=True, eq=False)
 class QueryRound:
@@ -276,9 +266,14 @@ class WatchedGpus:
         """Return the known object for a GPU, whose counters continue, or None if it is unknown or
         supports other NVML calls than before."""
         before = self._gpus.get(gpu.uuid)
-        if before is None or not gpu.answers_like(before):
+        if before is None or before.state.lost_at is not None:
             return None
-        if before.state.doubtful and not gpu.state.doubtful:
+        doubted = before.state.doubtful and not gpu.state.doubtful
+        one, other = (
+            (of.device.nvml, of.device.labels, of.device.mig, {read.key for read in of.reads})
+            for of in (before, gpu)
+        )
+        if one != other or doubted:
             return None
         gpu.device.close()
         before.device.ask_again()

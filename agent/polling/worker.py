@@ -97,7 +97,7 @@ class Worker:
 
         def end() -> None:
             with suppress(RuntimeError):  # the loop is closed, so nothing waits
-                loop.call_soon_threadsafe(_end, ended)
+                loop.call_soon_threadsafe(settle, ended)
 
         with self._lock:
             self._waiting.append(end)
@@ -169,6 +169,6 @@ class InlineWorker(Worker):
         """Do nothing, because this worker has no thread."""
 
 
-def _end(future: asyncio.Future[None]) -> None:
+def settle(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)

@@ -103,12 +103,6 @@ def union_member(value_type: int) -> str:
     return "dVal" if value_type == pynvml.NVML_VALUE_TYPE_DOUBLE else "ullVal"
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    if isinstance(value, ctypes.Structure):
-        return {field[0]: getattr(value, field[0]) for field in value._fields_}
-    return dict(vars(value))
-
-
 def _encode_all(values: Mapping[Any, Any]) -> Json:
     return {str(name): encode(value) for name, value in values.items()}
 
@@ -127,7 +121,9 @@ def encode(value: Any) -> Json:  # noqa: PLR0911 - a line per type
         return {"tuple": [encode(item) for item in value]}
     if isinstance(value, list | ctypes.Array):
         return [encode(item) for item in value]
-    return {"object": _encode_all(_attributes(value))}
+    if isinstance(value, ctypes.Structure):
+        return {"object": _encode_all({of[0]: getattr(value, of[0]) for of in value._fields_})}
+    return {"object": _encode_all(vars(value))}
 
 
 def decode(answer: Json) -> Any:

@@ -76,7 +76,7 @@ class GpmCounters(NamedTuple):
 
 
 def _alloc(nvml: Any) -> Any:
-    address = nvml.next_address(SAMPLES)
+    address = SAMPLES + next(nvml.addresses)
     nvml.samples[address] = None
     return pointer_to(address, pynvml.c_nvmlGpmSample_t)
 

@@ -138,20 +138,10 @@ def _name(nvml: Any, gpu: SimulatedGpu) -> str:
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 
 
-def _utilisation(nvml: Any, gpu: SimulatedGpu) -> Any:
-    names = ("utilisation", "controller")
-    return pynvml.c_nvmlUtilization_t(*(gpu.buffers.percent(n, nvml.machine.now) for n in names))
-
-
 def _memory(_: Any, gpu: SimulatedGpu) -> Any:
     """Return version 1 of the memory info, which counts the driver's memory as used."""
     used = gpu.memory_used + gpu.model.reserved
     return pynvml.c_nvmlMemory_t(gpu.model.memory, gpu.model.memory - used, used)
-
-
-def _clocks(_: Any, gpu: SimulatedGpu, kind: int) -> int:
-    clocks = gpu.model.clocks
-    return _clock(kind, gpu.sm_clock, clocks.memory if gpu.awake else clocks.idle_memory)
 
 
 ANSWERS: dict[str, Callable[..., Any]] = {
@@ -164,7 +154,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
         lambda _, g: round(g.model.power_limit * 1000),
     ),
     "TemperatureThreshold": _threshold,
-    "UtilizationRates": _utilisation,
+    "UtilizationRates": lambda n, g: pynvml.c_nvmlUtilization_t(
+        *(g.buffers.percent(name, n.machine.now) for name in ("utilisation", "controller"))
+    ),
     "Samples": _samples,
     "ProcessUtilization": _shares,
     "MemoryInfo": _memory,
@@ -177,7 +169,9 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "TemperatureV": lambda n, g, *_: round(g.celsius(n.machine.now)),
     "FanSpeed_v2": lambda n, g, _: round(min(100, max(20, 2 * g.celsius(n.machine.now) - 60))),
     "PerformanceState": lambda _, g: 8 * (not g.awake and not g.model.datacentre),
-    "ClockInfo": _clocks,
+    "ClockInfo": lambda _, g, kind: _clock(
+        kind, g.sm_clock, g.model.clocks.memory if g.awake else g.model.clocks.idle_memory
+    ),
     "MaxClockInfo": lambda _, g, kind: _clock(kind, g.model.clocks.sm, g.model.clocks.memory),
     "PcieReplayCounter": lambda n, g: int(g.meter.read("pcie_replays", n.machine.now)),
     "PcieThroughput": _pcie,

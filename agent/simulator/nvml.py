@@ -29,7 +29,7 @@ def _find(nvml: Any, event_set: Any) -> EventSet:
 
 
 def _create(nvml: Any) -> Any:
-    address = nvml.next_address(SETS)
+    address = SETS + next(nvml.addresses)
     nvml.machine.driver.sets[address] = EventSet(set(), deque())
     return pointer_to(address, pynvml.c_nvmlEventSet_t)
 
@@ -65,7 +65,7 @@ class SimulatedNvml:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.real_time = isinstance(machine.clock, SystemClock)
-        self._addresses = count(16, 16)
+        self.addresses = count(16, 16)
         self._forget()
 
     def held(self) -> tuple[int, int, int]:
@@ -75,9 +75,6 @@ class SimulatedNvml:
     def _forget(self) -> None:
         self.samples: dict[int, fields.GpmCounters | None] = {}
         self.machine.driver.sets.clear()
-
-    def next_address(self, first: int) -> int:
-        return first + next(self._addresses)
 
     def nvmlInit(self) -> None:
         self.machine.driver.users += 1

@@ -108,41 +108,36 @@ def _arrays(
             out.absent(MEMBERS, absent, array)
         else:
             now = members(files, array, blocks)
-            states = (_states(files, array, disk) for disk in now)
-            missing += sum("in_sync" in state and dead for state, dead in states)  # not noticed yet
+            states = {disk: _states(files, array, disk) for disk in now}
+            # md has not noticed these yet
+            missing += sum("in_sync" in state and dead for state, dead in states.values())
             known = seen.get(array, {}) | dict.fromkeys(now)
-            failed = [disk for disk in known if missing and _failed(files, array, disk, now)]
+            sound = {d for d, (state, dead) in states.items() if "faulty" not in state and not dead}
+            failed = [disk for disk in known if missing and disk not in sound]
             seen[array] = known if missing else dict.fromkeys(now)
             if failed and len(failed) == len(known):  # md never marks a mirror's last member faulty
                 missing = expected
             level = text_or_nothing(files, f"{BLOCK}/{array}/md/level")
             most = expected // 2 if level == "raid10" else SURVIVES.get(level, expected - 1)
-            most = 0 if level == "raid10" and copies_lost(files, array, expected, now) else most
+            most = 0 if level == "raid10" and copies_lost(files, array, expected, states) else most
             out.add(MEMBERS, expected - missing if missing <= most else 0, array, "working")
             out.add(MEMBERS, missing, array, "missing")
             for disk in bounded(out, MEMBER_FAILED, failed):
                 out.add(MEMBER_FAILED, 1, array, disk)
 
 
-def copies_lost(files: FileTree, array: str, expected: int, now: Collection[str]) -> bool:
+def copies_lost(
+    files: FileTree, array: str, expected: int, states: Mapping[str, tuple[str, bool]]
+) -> bool:
     """Return whether no copy of some data of a RAID 10 array is left. If its layout has only near
     copies, adjacent members have the same data."""
     layout = whole(text_or_nothing(files, f"{BLOCK}/{array}/md/layout"), 9) or 0
     copies, far = layout & 255, layout >> 8 & 255
-    slots = {d: text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{d}/slot") for d in now}
+    slots = {d: text_or_nothing(files, f"{BLOCK}/{array}/md/dev-{d}/slot") for d in states}
     if copies < 2 or far != 1 or expected % copies or not all(slots.values()):
         return False
-    working = set[int]()
-    for disk, slot in slots.items():
-        state, dead = _states(files, array, disk)
-        if "in_sync" in state and not dead:
-            working.add((whole(slot, 9) or 0) // copies)
-    return len(working) < expected // copies
-
-
-def _failed(files: FileTree, array: str, disk: str, now: Collection[str]) -> bool:
-    state, dead = _states(files, array, disk)
-    return disk not in now or "faulty" in state or dead
+    sound = [d for d, (state, dead) in states.items() if "in_sync" in state and not dead]
+    return len({(whole(slots[d], 9) or 0) // copies for d in sound}) < expected // copies
 
 
 def _states(files: FileTree, array: str, disk: str) -> tuple[str, bool]:

@@ -170,9 +170,9 @@ class Workload:
     def _add_times(
         self, out: ReadOutput, gpu: Labels, pids: Sequence[int], grown: GpuTimes | None
     ) -> None:
-        for pid in pids:
-            if (started := self.times.started(pid)) is not None:
-                self.table.verify(pid, started)
+        known = {pid: one for pid in pids if (one := self.times.known.get(pid))}
+        for pid, one in known.items():
+            self.table.verify(pid, one.started)
         if grown is None:
             return
         seconds = self._seconds.setdefault(gpu, dict.fromkeys(ROLES, NONE))
@@ -187,10 +187,10 @@ class Workload:
         out.add(BUSIEST, grown.busiest, *gpu)
         out.add(PINNING, grown.pinning, *gpu)
         out.add(TRAINING, grown.training, *gpu)
-        for pid in filter(self.times.is_stopped, pids):
-            out.add(STOPPED, 1, *gpu, str(pid))
-        known = [times.running for times in grown[:3] if times is not None]
-        if len(known) == len(ROLES) and sum(known) < REST_CORES:
+        for pid in (pid for pid, one in known.items() if one.state in ("T", "t")):
+            out.add(STOPPED, 1, *gpu, str(pid))  # by a signal or a debugger
+        ran = [times.running for times in grown[:3] if times is not None]
+        if len(ran) == len(ROLES) and sum(ran) < REST_CORES:
             self._add_bytes(out, gpu, pids)
 
     def _add_bytes(self, out: ReadOutput, gpu: Labels, pids: Sequence[int]) -> None:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from agent.faults.watch import ActiveFault
 from agent.limits.paths import PathAccounts
+from agent.limits.topology import gpus_by_address
 from agent.model import Labels
 from agent.ranges import pci_address
 from agent.series import Derived, SampleStore
-from agent.sources import gpu, nvlink
+from agent.sources import nvlink
 from agent.specs.sheets import SystemSpec
 from agent.status.findings import Ailing
 from agent.status.model import LinkLoad, LinkStatus, NvlinkGraph, PathStatus
@@ -38,11 +39,7 @@ class FarEnds:
         found = [labels for labels, _ in samples.fresh(nvlink.LINK_INFO)]
         if not found:
             return
-        by_address = {
-            where: int(labels["gpu"])
-            for labels in samples.labelled(gpu.INFO)
-            if (where := pci_address(labels["pci_bus_id"]))
-        }
+        by_address = gpus_by_address(samples)
         self.ends = {**self.ends}
         for index, uuid, link, remote, address in found:
             peer = by_address.get(pci_address(address))

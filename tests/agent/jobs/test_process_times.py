@@ -315,7 +315,7 @@ def test_a_number_that_is_used_again_is_another_process(alone: ProcessTree) -> N
     assert reader.read() == GpuTimes(NONE, NONE, NONE, 0, 0.0)
     runs(alone, 300.5)
     assert (reader.found().launching or NONE).running == pytest.approx(0.5)
-    assert reader.times.started(MAIN) == 4500.0
+    assert reader.times.known[MAIN].started == 4500.0
 
 
 def test_of_processes_that_are_all_gone_nothing_is_known(tree: ProcessTree) -> None:
@@ -323,7 +323,7 @@ def test_of_processes_that_are_all_gone_nothing_is_known(tree: ProcessTree) -> N
     assert reader.read() is not None
     tree.end(MAIN)
     assert reader.read() is None
-    assert reader.times.started(MAIN) is None
+    assert MAIN not in reader.times.known
 
 
 @pytest.mark.parametrize("hidden", [True, False], ids=["hidden", "cut short"])
