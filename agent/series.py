@@ -60,10 +60,6 @@ class _Kept(NamedTuple):
         place = self.shape.places.get(series)
         return None if place is None else self.values[place]
 
-    def absence(self, metric: Metric, labels: Labels) -> Absence | None:
-        found = (a for a in self.absences if a.metric is metric and a.labels == labels)
-        return next(found, None)
-
 
 _Read = list[_Kept]
 """The stored readings from one read, oldest first."""
@@ -275,9 +271,9 @@ class SampleStore:
     def absence(self, metric: Metric, *labels: str) -> Absence | None:
         """Return the record that a series has no value, with its reason, or None without one."""
         for read in self._reporters.get(metric.name, {}).values():
-            found = read[-1].absence(metric, labels)
-            if found and self.now <= read[-1].until:
-                return found
+            for absence in read[-1].absences if self.now <= read[-1].until else ():
+                if absence.metric is metric and absence.labels == labels:
+                    return absence
         return None
 
 

@@ -53,8 +53,6 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     return "\n".join(lines) + "\n"
 
 
-TEMPLATE = Path(__file__).with_name("runbook.template.html")
-SECTIONS = "<!-- sections -->"
 ANCHORED = re.compile(r'<a id="(\w+)"></a>(.+)')
 CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[([^]]+)\]\((#\w+)\)")
@@ -64,8 +62,8 @@ RULE = re.compile(r"\|[-| ]+\|")
 def runbook_page(markdown: str) -> str:
     """Convert RUNBOOK.md to HTML. Only the subset of Markdown in this file is supported."""
     blocks = (block for block in markdown.split("\n\n") if block.strip())
-    whole = TEMPLATE.read_text(encoding="utf-8")
-    return whole.replace(SECTIONS, "\n".join(map(_block, blocks)))
+    whole = Path(__file__).with_name("runbook.template.html").read_text(encoding="utf-8")
+    return whole.replace("<!-- sections -->", "\n".join(map(_block, blocks)))
 
 
 def _block(block: str) -> str:

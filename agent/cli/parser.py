@@ -16,15 +16,11 @@ from agent import __version__
 from agent.errors import BadInput, printable
 
 
-class UsageError(BadInput):
-    """Raised for an invalid command line."""
-
-
 class _Parser(argparse.ArgumentParser):
     """An argument parser that reports an error as a single sentence."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; {self.prog} --help shows what is possible")
+        raise BadInput(f"{message}; {self.prog} --help shows what is possible")
 
     def format_help(self) -> str:
         text = super().format_help()

@@ -13,7 +13,7 @@ from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import product
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from msgspec import convert
 from msgspec.structs import asdict, replace
@@ -42,7 +42,6 @@ GIVEN = {
 }
 """Names that declarations may use, with values that other modules define."""
 
-T = TypeVar("T")
 Json = dict[str, Any]
 
 
@@ -100,18 +99,11 @@ def declared(parameters: RuleParameters) -> Declared:
     return Declared(findings, [_filled(group, records_of, faults_of) for group in groups])
 
 
-Rules = Mapping[tuple[str, str], Sequence[T]]
-"""Rules by group and file."""
-
-
-def _filled(group: Group, records: Rules[Recording], faults: Rules[Fault]) -> Group:
-    """Return a rule group with the rules in its files."""
+def _filled(group: Group, records: Mapping[Any, Any], faults: Mapping[Any, Any]) -> Group:
+    """Return a rule group with the rules in its files, which are by group and file."""
     own = [(group.name, file) for file in group.files]
-    return replace(
-        group,
-        records=[rule for key in own for rule in records[key]],
-        faults=[rule for key in own for rule in faults[key]],
-    )
+    of_records, of_faults = ([rule for key in own for rule in of[key]] for of in (records, faults))
+    return replace(group, records=of_records, faults=of_faults)
 
 
 # Reading

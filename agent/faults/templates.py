@@ -26,10 +26,8 @@ def described(fault: Fault) -> str:
     do = do.replace("DEVICE", "{{ $labels.device }}").replace("NODE", ON)
     if "pid" in fault.names:
         do = do.replace("PID", "{{ $labels.pid }}")
-    where = ONE_GPU if fault.place == "gpu" else ON
-    if fault.place in ("", "rack"):
-        return f"{sentence_of(fault)}. {do}"
-    return f"{where}: {sentence_of(fault)}. {do}"
+    where = f"{ONE_GPU if fault.place == 'gpu' else ON}: "
+    return f"{'' if fault.place in ('', 'rack') else where}{sentence_of(fault)}. {do}"
 
 
 def sentence_of(fault: Fault) -> str:

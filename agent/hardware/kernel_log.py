@@ -154,8 +154,6 @@ def _descriptor() -> int:
 
 
 PATTERNS = {name: re.compile(pattern) for name, pattern in beside(__file__).items()}
-LOST_XID = 79
-
 LINE_LETTERS = 1000  # Maximum number of characters parsed per line; driver messages are shorter
 
 
@@ -197,4 +195,4 @@ def parsed(text: str) -> KernelXid | SwitchError | None:
     if found := PATTERNS["switch"].fullmatch(text):
         return SwitchError(found[1], int(found[3]), found[4].lower() == "fatal")
     found = PATTERNS["fallen"].fullmatch(text)
-    return KernelXid(found[1], LOST_XID, way="fallen") if found else None
+    return KernelXid(found[1], 79, way="fallen") if found else None  # XID 79: off the bus

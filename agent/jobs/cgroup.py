@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from agent.hardware.files import FileTree, text_or_nothing, whole
 
-CGROUPS = "/sys/fs/cgroup"
-
 
 class CgroupTotals(NamedTuple):
     """Counters of a cgroup. A counter that the cgroup lacks is missing or None.
@@ -36,7 +34,7 @@ def path_of(files: FileTree, pid: int | str) -> str | None:
 
 def totals(files: FileTree, path: str) -> CgroupTotals:
     """Return the current counters of a cgroup."""
-    folder = f"{CGROUPS}{path}"
+    folder = f"/sys/fs/cgroup{path}"
     stalled = {}
     for resource in ("io", "memory"):
         for line in text_or_nothing(files, f"{folder}/{resource}.pressure").splitlines():

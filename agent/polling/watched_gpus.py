@@ -149,7 +149,7 @@ class WatchedGpus:
         for uuid, gpu in before.items():
             why = self.unanswered.get(gpu.index)
             if uuid not in self._gpus and gpu.index < asked.count:
-                if self._is_left(gpu):
+                if gpu.index in self.threads.left:
                     self._gpus[uuid] = gpu
                 elif why is not None:
                     self._gpus[uuid] = gpu  # still listed, but does not respond
@@ -233,7 +233,7 @@ class WatchedGpus:
         """Release the NVML resources of all GPUs, except those of GPUs with their own threads,
         which may be using them."""
         for gpu in self._gpus.values():
-            if not self._is_left(gpu):
+            if gpu.index not in self.threads.left:
                 gpu.device.close()
 
     def must_be_queried(self) -> bool:
@@ -241,7 +241,7 @@ class WatchedGpus:
         succession find a GPU whose MIG mode has changed or whose reads depend on a temporary
         refusal. Raise Left if another thread has taken over the other GPUs."""
         for gpu in self.answering():
-            if not self._is_left(gpu):
+            if gpu.index not in self.threads.left:
                 with self.threads.visit(gpu.index):
                     changed = gpu.state.doubtful or gpu.device.mig_switched()
                 if changed:
@@ -258,9 +258,6 @@ class WatchedGpus:
 
     def answering(self) -> list[WatchedGpu]:
         return [gpu for gpu in self.all_gpus() if gpu.state.lost_at is None]
-
-    def _is_left(self, gpu: WatchedGpu) -> bool:
-        return gpu.index in self.threads.left
 
     def _unchanged(self, gpu: WatchedGpu) -> WatchedGpu | None:
         """Return the known object for a GPU, whose counters continue, or None if it is unknown or

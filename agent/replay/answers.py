@@ -35,9 +35,9 @@ TAPE_BYTES = 128 * 1024 * 1024
 """Maximum size in bytes of an uncompressed recording, which contains about two hours with eight
 GPUs. Larger recordings are not written or read. A replay needs 4 to 7 times as much memory."""
 
-WIDEST = 2**64
 WITH_NAMES = ("map", "object", "named")  # older recordings have named tuples
 CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
+PSUTIL = "disk_io_counters", "net_io_counters", "cpu_times"  # the recorded functions of psutil
 UNTAPED = {
     "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
     "nvmlDeviceGetPlatformInfo": "the place in a rack, with the serial number of its chassis",
@@ -157,7 +157,7 @@ def is_refusal(answer: Json) -> TypeGuard[dict[str, Json]]:
         return False
     ((name, code),) = answer.items()
     return name == "mismatch" or (
-        name in {"error", "errno"} and isinstance(code, int) and 0 < code < WIDEST
+        name in {"error", "errno"} and isinstance(code, int) and 0 < code < 2**64
     )
 
 

@@ -17,9 +17,6 @@ _NAMES: dict[str, Any] = beside(__file__)
 SHAPES: dict[str, str] = _NAMES["shapes"]
 PROGRAMS, UNTAPED_NAMES = frozenset(_NAMES["programs"]), frozenset(_NAMES["untaped"])
 
-SHORTEST_SECRET = 2
-ORDINARY = {"", "localhost", "(none)"}
-
 CGROUPS = "/sys/fs/cgroup/"
 GROUP = re.compile("|".join(_NAMES["group"]))
 PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
@@ -59,7 +56,7 @@ class Masks:
     def host_name(self, text: str) -> None:
         name = text.strip()
         for part in (name, name.partition(".")[0]):
-            if part not in ORDINARY:
+            if part not in ("", "localhost", "(none)"):
                 self._learn(part, self._mask("host", part))
 
     def text(self, text: str) -> str:
@@ -120,7 +117,7 @@ class Masks:
 
     def _learn(self, secret: str, mask: str) -> None:
         with self._lock:
-            if len(secret) < SHORTEST_SECRET or secret in self._secrets:
+            if len(secret) < 2 or secret in self._secrets:
                 return
             self._secrets = {**self._secrets, secret: mask}
             longest_first = sorted(map(re.escape, self._secrets), key=len, reverse=True)

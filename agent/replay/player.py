@@ -10,9 +10,11 @@ import zlib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from errno import EIO, ENOENT
+from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
 from stat import S_ISREG
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, cast
 
 import pynvml
@@ -284,18 +286,6 @@ class TapedFiles(FileTree):
         raise OSError(EIO, "has other sockets on the tape than a machine has")
 
 
-class TapedPsutil:
-    """Replays recorded psutil counters. The option `nowrap` was applied during recording."""
-
-    def __init__(self, files: TapedFiles) -> None:
-        self._files = files
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda **options: self._files.answer(
-            answers.key_of(name, (), options), f"psutil.{name}"
-        )
-
-
 class TapePlayer:
     """A recorded machine. Its `nvml` and `host` replace the real library and host. Several threads
     may use them. Times are in milliseconds since the first query."""
@@ -308,8 +298,12 @@ class TapePlayer:
         self.finished = False  # `run` and `watch` then stop
         files = TapedFiles(self)
         self.nvml = TapedNvml(self)
-        psutil = cast(Psutil, TapedPsutil(files))
-        self.host = Host(files=files, psutil=psutil, sockets=files.sockets)
+
+        def counters(name: str, **options: Any) -> Any:
+            return files.answer(answers.key_of(name, (), options), f"psutil.{name}")
+
+        psutil = SimpleNamespace(**{name: partial(counters, name) for name in answers.PSUTIL})
+        self.host = Host(files=files, psutil=cast(Psutil, psutil), sockets=files.sockets)
 
     def now(self) -> int:
         now = self.clock.monotonic()

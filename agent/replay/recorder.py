@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pynvml
@@ -199,20 +200,6 @@ class RecordingFiles(FileTree):
         return f"{question} {self._masks.path(path)}"
 
 
-class RecordingPsutil:
-    """Calls psutil and records its counters."""
-
-    def __init__(self, psutil: Psutil, files: RecordingFiles) -> None:
-        self._psutil = psutil
-        self._files = files
-
-    def __getattr__(self, name: str) -> Any:
-        ask = getattr(self._psutil, name)
-        return lambda **options: self._files.asked(
-            answers.key_of(name, (), options), lambda: ask(**options), answers.encode
-        )
-
-
 class TapeRecorder:
     """Records the responses of an NVML library and a host. Its `nvml` and `host` wrap them."""
 
@@ -221,9 +208,15 @@ class TapeRecorder:
         self._writer = TapeWriter(clock)
         self.nvml = RecordingNvml(nvml, self._writer, masks)
         files = RecordingFiles(host.files, self._writer, masks)
+
+        def counters(name: str, **options: Any) -> Any:
+            ask = partial(getattr(host.psutil, name), **options)
+            return files.asked(answers.key_of(name, (), options), ask, answers.encode)
+
+        psutil = SimpleNamespace(**{name: partial(counters, name) for name in answers.PSUTIL})
         self.host = Host(
             files=files,
-            psutil=cast(Psutil, RecordingPsutil(host.psutil, files)),
+            psutil=cast(Psutil, psutil),
             sockets=partial(files.sockets, host.sockets),
             kernel_log=host.kernel_log,  # not recorded, as it contains program names
         )

@@ -20,7 +20,6 @@ SETS = 0x6000_0000  # Address before the first event set
 NAP = 0.02  # s, interval at which a wait checks whether the driver still hangs
 GLANCE = 0.05  # s, interval at which a wait checks an event set
 FROZEN_WAIT = 0.01  # s, maximum wall-clock time of a wait with a simulated clock
-XID_EVENT = 0x8
 
 
 def _find(nvml: Any, event_set: Any) -> EventSet:
@@ -127,7 +126,8 @@ class SimulatedNvml:
                 index, code = happened.popleft()
                 handle = self.handle(index)
                 instances = driver.ALL_ONES, driver.ALL_ONES
-                return pynvml.c_nvmlEventData_t(handle, XID_EVENT, code, *instances)
+                kind = pynvml.nvmlEventTypeXidCriticalError
+                return pynvml.c_nvmlEventData_t(handle, kind, code, *instances)
             left = deadline - time.monotonic()
             if left <= 0:
                 refuse(driver.TIMEOUT)

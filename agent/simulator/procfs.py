@@ -79,7 +79,6 @@ def device_number(name: str) -> str:
     return f"{9 if name.startswith('md') else 259}:{digits[0]}"
 
 
-USER_SHARE = 0.85
 CGROUP = f"/user.slice/user-{USER}.slice/session-2.scope"
 NS = 1e9
 
@@ -120,7 +119,7 @@ def _stat(
     """Return the contents of the stat file for the process or thread `number`. Its CPU time is that
     of all `threads`. Fields that are not simulated are 0."""
     seconds = _seconds(machine, "cpu", threads)
-    user = int(seconds * TICKS_PER_SECOND * USER_SHARE)
+    user = int(seconds * TICKS_PER_SECOND * 0.85)  # share of user mode
     system = int(seconds * TICKS_PER_SECOND) - user
     started = int((86_400 + process.started) * TICKS_PER_SECOND)
     state = "T" if process.stopped else threads[0].state(machine.now)

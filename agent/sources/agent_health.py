@@ -15,8 +15,6 @@ from agent.polling.reads import OFF, Read, ReadOutput, fixed
 _METRICS = declared_beside(__file__)
 BUILD_INFO = _METRICS["dgx_agent_build_info"]
 SOURCE_UP = _METRICS["dgx_agent_source_up"]
-READ_SECONDS = _METRICS["dgx_agent_read_seconds_total"]
-READ_CPU_SECONDS = _METRICS["dgx_agent_read_cpu_seconds_total"]
 ABSENT_VALUES = _METRICS["dgx_agent_absent_values"]
 LAST_TICK = _METRICS["dgx_agent_last_tick_timestamp_seconds"]
 CONFIG_OK = _METRICS["dgx_agent_config_last_reload_successful"]
@@ -39,8 +37,8 @@ def reading(snapshot: Snapshot, poller: Poller) -> Reading:
     for source, delivers in sorted((up | dict.fromkeys(poller.stalled, False)).items()):
         out.add(SOURCE_UP, delivers, source)
     for source, (wall, cpu) in sorted(poller.read_costs.by_source.items()):
-        out.add(READ_SECONDS, wall, source)
-        out.add(READ_CPU_SECONDS, cpu, source)
+        out.add(_METRICS["dgx_agent_read_seconds_total"], wall, source)
+        out.add(_METRICS["dgx_agent_read_cpu_seconds_total"], cpu, source)
     absent = Counter(
         (absence.metric.name, absence.reason.value)
         for absence in snapshot.absences(snapshot.at)

@@ -17,8 +17,6 @@ CLOCK_LIMIT = _METRICS["dgx_gpu_clock_limit_hertz"]
 THROTTLE = _METRICS["dgx_gpu_throttle_seconds_total"]
 REASONS = _METRICS["dgx_gpu_throttle_state"]
 
-MHZ = 1e6
-
 KNOWN_REASONS, UNKNOWN = 0x1FF, "unknown"
 """KNOWN_REASONS: mask of the reasons in nvml.h. UNKNOWN: the reason reported for other bits."""
 
@@ -94,7 +92,7 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         state.sm_clock = device.number("ClockInfo", SM_CLOCK)
         return state.sm_clock
 
-    now = GpuRow(CLOCK, sm_clock, ("sm",), times=MHZ)
+    now = GpuRow(CLOCK, sm_clock, ("sm",), times=1e6)
     yield gpu_context.rows("clocks", "now", intervals.TICK, now)
     yield gpu_context.read("clocks", "reasons", both, throttling.read_mask, intervals.TICK)
     yield gpu_context.read("clocks", "counters", (THROTTLE,), counters, intervals.THROTTLE)

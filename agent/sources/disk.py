@@ -47,7 +47,6 @@ SET = re.compile(r"external:[^/]")
 """Pattern for the metadata version of an md container. A container is a set of disks on which the
 firmware creates arrays. It is never in a running state itself."""
 
-MOST_ERRORS = 1 << 31
 NO_DISK = f"{BLOCK} lists no disk that is not ignored"
 NO_BUSY_TIME = Absent(Reason.UNSUPPORTED, "the kernel counts no time for this device")
 
@@ -242,7 +241,7 @@ def _signs(files: FileTree, out: ReadOutput) -> None:
         silent = Absent(Reason.UNSUPPORTED, f"{disk} reports no alarm of its temperature")
         out.add(FAULT, any(alarms) if alarms else silent, disk, "temperature")
     for volume in bounded(out, FAULT, names_in(files, EXT4)):
-        errors = flag(files, f"{EXT4}/{volume}/errors_count", MOST_ERRORS)
+        errors = flag(files, f"{EXT4}/{volume}/errors_count", most=1 << 31)
         if errors is not None:
             out.add(FAULT, errors, volume, "file_system")
 

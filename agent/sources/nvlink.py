@@ -33,7 +33,6 @@ UP_STATES = (1, 2)
 """States of a link that can carry traffic: 1 (active) and 2 (sleeping). In state 3, a link is
 active, but its traffic is disabled."""
 
-KIB_BYTES = 1024.0
 _FIELDS = (138, 139, 140, 141)
 """Field IDs for KiB of payload transmitted and received, and KiB with protocol overhead."""
 
@@ -105,7 +104,7 @@ class LinkReads:
                 if self._newer and field in NVLINK5_BYTES:
                     yield GpuRow(metric, (NVLINK5_BYTES[field], scope), labels)
                 else:
-                    yield GpuRow(metric, (field, scope), labels, times=KIB_BYTES)
+                    yield GpuRow(metric, (field, scope), labels, times=1024.0)  # bytes per KiB
 
     def states(self, out: ReadOutput) -> None:
         up, unknown, links = 0, [], self._device.links()

@@ -20,8 +20,6 @@ LIMIT = _METRICS["dgx_gpu_temperature_limit_celsius"]
 MARGIN = _METRICS["dgx_gpu_temperature_margin_celsius"]
 FAN = _METRICS["dgx_gpu_fan_ratio"]
 
-MOST_FANS = 16
-
 CORE = 0  # The only member of `nvmlTemperatureSensors_t`
 SLOWDOWN, OPERATING = "slowdown", "operating"
 
@@ -64,7 +62,7 @@ def _fans(device: NvmlDevice) -> Iterator[GpuRow]:
     """Yield a GPU row for each fan. If the number of fans is unknown, yield one row."""
 
     def count() -> int:
-        return int(checked(device.get("NumFans"), Range(0, MOST_FANS), "nvmlDeviceGetNumFans"))
+        return int(checked(device.get("NumFans"), Range(0, 16), "nvmlDeviceGetNumFans"))
 
     for fan in range(unless_final(count, otherwise=1)):
         yield GpuRow(FAN, ("FanSpeed_v2", fan), (str(fan),), per=100)

@@ -42,12 +42,11 @@ UNITS: Mapping[str, float] = MappingProxyType(
 """Factor from each unit to the base unit: bytes, bytes per second, or watts."""
 
 BOTH_WAYS = ("transmit", "receive")
-READ_WRITE = ("read", "write")
 PATHS: Mapping[str, tuple[str, ...]] = {
     "hbm": ("total",),
     "nvlink": BOTH_WAYS,
     "pcie": BOTH_WAYS,
-    "disk": READ_WRITE,
+    "disk": ("read", "write"),
     "network": BOTH_WAYS,
     "infiniband": BOTH_WAYS,
 }

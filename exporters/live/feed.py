@@ -34,24 +34,14 @@ class Feed:
     keepalive: float = 5.0  # s without a tick before a keepalive is sent
     deadlines: float = 30.0  # s within which a page must read its data
     closed: bool = False
-    _clients: set[Client] = field(default_factory=set)
+    clients: set[Client] = field(default_factory=set)  # open pages
     _ticked: asyncio.Event = field(default_factory=asyncio.Event)
     _first: tuple[int, str] = (-1, "[]")  # a tick and its initial events
-
-    @property
-    def pages(self) -> int:
-        return len(self._clients)
 
     def __call__(self, _: Snapshot) -> None:
         """Wake up all streams that wait for a tick."""
         self._ticked.set()
         self._ticked = asyncio.Event()
-
-    def join(self, client: Client) -> None:
-        self._clients.add(client)
-
-    def leave(self, client: Client) -> None:
-        self._clients.discard(client)
 
     def first(self) -> str:
         """Return the first events for a page as JSON that is safe in HTML: `[[name, data]]`."""

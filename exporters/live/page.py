@@ -60,7 +60,7 @@ STREAM_HEADERS = {
 async def stream(request: web.Request) -> web.StreamResponse:
     """Respond with a stream of events until the client disconnects or the agent shuts down."""
     feed = request.app[FEED]
-    if feed.closed or feed.pages >= MOST_STREAMS:
+    if feed.closed or len(feed.clients) >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
         return web.Response(text=f"{why}\n", status=503, headers={hdrs.RETRY_AFTER: "5"})
     response = web.StreamResponse(headers=STREAM_HEADERS)
@@ -72,12 +72,12 @@ async def stream(request: web.Request) -> web.StreamResponse:
         return response
     try:
         await response.write(b"retry: 1000\n\n")  # ms after which a browser reconnects
-        feed.join(client)
+        feed.clients.add(client)
         await send(feed, client, response)
     except (ConnectionError, TimeoutError):
         pass  # the client disconnected or does not read
     finally:
-        feed.leave(client)
+        feed.clients.discard(client)
     return response
 
 

@@ -82,7 +82,7 @@ async def measure(what: str, size: int) -> Cost:
     agent.poller.listeners.append(exposition.look)
     clients = [Client() for _ in range(size if what == "pages" else 0)]
     for client in clients:
-        feed.join(client)
+        feed.clients.add(client)
     costs, with_reads = [], []
     warm_up = WARM_UP + size // MOST_MET * (what in ("processes", "jobs"))  # all were looked into
     for tick in range(warm_up + TICKS):

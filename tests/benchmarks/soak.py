@@ -116,9 +116,9 @@ class Soak:
         page = Client()
         for tick in range(ROUND):
             if tick == PAGE_OPENS:
-                self.feed.join(page)
+                self.feed.clients.add(page)
             elif tick == PAGE_CLOSES:
-                self.feed.leave(page)
+                self.feed.clients.discard(page)
             if tick < STORMY and tick % STRIKE_EVERY == 0:
                 self.random_faults.strike()
             elif tick == STORMY:

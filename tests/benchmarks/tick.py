@@ -97,7 +97,7 @@ async def measure(name: str, ticks: int, warm_up: int) -> TickCost:
     gc.freeze()  # as the agent does once it is built
     no_page = await play(ticks)
     client = Client()
-    feed.join(client)
+    feed.clients.add(client)
     one_page = await play(ticks, client)
     return TickCost(no_page, one_page)
 

@@ -92,7 +92,7 @@ class LivePageBench:
     async def pages(self, number: int) -> None:
         """Wait until so many pages are open."""
         async with asyncio.timeout(PATIENCE):
-            while self.feed.pages != number:  # noqa: ASYNC110, no one reports
+            while len(self.feed.clients) != number:  # noqa: ASYNC110, no one reports
                 await asyncio.sleep(0.005)
 
 
@@ -141,7 +141,7 @@ async def test_a_page_that_is_slow_skips_ticks_and_then_has_its_history() -> Non
     async with bench() as there:
         slow, quick, also = clients = Client(), Client(), Client()
         for client in clients:
-            there.feed.join(client)
+            there.feed.clients.add(client)
             there.feed.news(client)
         for _ in range(20):
             there.play()
@@ -163,7 +163,7 @@ async def test_a_page_that_does_not_read_delays_nothing_else() -> None:
         for _ in range(50):
             tick = there.play().tick
             assert (await page.until("status")).data["tick"] == tick
-        assert there.feed.pages == 2
+        assert len(there.feed.clients) == 2
         writer.close()
 
 
@@ -187,7 +187,7 @@ def names_of(data: bytes) -> list[str]:
 async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
     async with bench() as there:
         client, page = Client(), Stuck()
-        there.feed.join(client)
+        there.feed.clients.add(client)
         sending = asyncio.create_task(send(there.feed, client, page))
         for _ in range(100):
             there.play()
@@ -208,7 +208,7 @@ async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
 async def test_a_page_that_never_reads_is_given_up() -> None:
     async with bench(deadlines=0.01) as there:
         client = Client()
-        there.feed.join(client)
+        there.feed.clients.add(client)
         with pytest.raises(TimeoutError):
             await send(there.feed, client, Stuck())
 
@@ -254,7 +254,7 @@ async def test_the_end_of_the_agent_ends_every_stream_at_once() -> None:
         for page in pages:
             rest = await page.response.content.read()  # ends; a comment may have been on its way
             assert rest.replace(STANDING, b"") == b""
-        assert there.feed.pages == 0
+        assert len(there.feed.clients) == 0
 
 
 async def test_an_index_has_what_the_stream_sends_first() -> None:
@@ -263,7 +263,7 @@ async def test_an_index_has_what_the_stream_sends_first() -> None:
         text = there.feed.first()
         assert [name for name, _ in json.loads(text)] == ["history", "status"]
         assert there.feed.first() is text, "made once a tick"
-        assert there.feed.pages == 0
+        assert len(there.feed.clients) == 0
 
 
 async def test_news_is_shown_within_ten_ticks() -> None:
@@ -284,7 +284,7 @@ async def test_news_is_shown_within_ten_ticks() -> None:
 async def test_a_page_that_opens_before_the_first_tick_waits_for_it() -> None:
     machine, client = shown("k40:training"), Client()
     early = Feed(machine.board)
-    early.join(client)
+    early.clients.add(client)
     assert early.news(client) == []
     await asyncio.to_thread(machine.tick)
     assert len(early.news(client)) == 2
@@ -294,4 +294,4 @@ async def test_asking_for_the_head_opens_nothing() -> None:
     async with bench() as there:
         async with there.session.head(f"{there.address}/api/v1/stream") as response:
             assert response.status == 200
-        assert there.feed.pages == 0
+        assert len(there.feed.clients) == 0

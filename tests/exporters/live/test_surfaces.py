@@ -99,7 +99,7 @@ HISTORY_OF_A_SECOND = 8_000
 def test_a_tick_is_small(name: str) -> None:
     machine, client = shown(f"{name}:starved-disk").run(7), Client()
     feed = Feed(machine.board)
-    feed.join(client)
+    feed.clients.add(client)
     found = {event.split(b"\n", 1)[0]: len(event) for event in feed.news(client)}
     print(name, found)
     assert found[b"event: status"] <= TICK[name]
