@@ -1,6 +1,7 @@
 """XID errors: the values of `${...}` in their declarations, and the recent errors of a machine."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from agent.faults.model import Fault, Finding, Look, Seen
@@ -113,23 +114,17 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
         yield Seen(GpuKey(int(index), uuid), code, tuple(figures), (what,), worst, labels)
 
 
-def _texts(finding: Finding) -> tuple[str, str]:
-    """Return two texts about the XID error of a finding: its meaning, and the first step."""
+def _text(table: str, finding: Finding) -> str:
+    """Return the text about the XID error of a finding from a table of the catalogue."""
     code = int(finding.device)
     if code in xids.NVLINK5 and finding.severity is not meaning(code).severity:
         critical = finding.severity is Severity.CRITICAL
-        action = xids.RESET if critical else xids.IGNORE
-        return first_steps("happened_by_unit")[action], first_steps("first_step_by_unit")[action]
-    action = meaning(code).action
-    return first_steps("happened")[action], first_steps()[action]
+        return first_steps(f"{table}_by_unit")[xids.RESET if critical else xids.IGNORE]
+    return first_steps(table)[meaning(code).action]
 
 
-def happened(finding: Finding) -> str:
-    return _texts(finding)[0]
-
-
-def first_step(finding: Finding) -> str:
-    return _texts(finding)[1]
+happened, first_step = (partial(_text, table) for table in ("happened", "first_step"))
+"""Functions that return what an XID error of a finding means, and the first step."""
 
 
 def table() -> Iterator[str]:

@@ -16,7 +16,6 @@ from agent.simulator.models import SystemModel, address
 from agent.simulator.procfs import Content, counted, filled, process_tree
 
 SECTOR = 512
-LOOPBACK = "lo"
 
 
 SimulatedDiskCounters = namedtuple("SimulatedDiskCounters", "read_bytes write_bytes busy_time")
@@ -42,7 +41,7 @@ class SimulatedPsutil:
         )
 
     def net_io_counters(self, pernic: bool = True, nowrap: bool = True) -> Mapping[str, Any]:
-        found = {LOOPBACK: SimulatedNicCounters(0, 0)}
+        found = {"lo": SimulatedNicCounters(0, 0)}
         for nic in self._machine.devices.nics:
             flows = (int(self._read(f"{way}:{nic.name}")) for way in ("send", "recv"))
             found[nic.name] = SimulatedNicCounters(*flows)

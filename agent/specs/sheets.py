@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct, convert
@@ -19,11 +18,8 @@ from agent.config.settings import Section, Settings
 from agent.metrics import beside
 from agent.model import GpuIdentity
 
-_PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10} | {
-    generation: transfers * 128 / 130
-    for generation, transfers in {3: 8e9, 4: 16e9, 5: 32e9}.items()
-}
-_PCIE[6] = 64e9 * 236 / 256
+_PCIE = {1: 2.5e9 * 8 / 10, 2: 5e9 * 8 / 10, 3: 8e9 * 128 / 130, 4: 16e9 * 128 / 130}
+_PCIE |= {5: 32e9 * 128 / 130, 6: 64e9 * 236 / 256}
 """Bits per second per lane after line coding (8b/10b, or 128b/130b from generation 3 on). In
 generation 6, 20 of 256 bytes are data of the link layer and for error correction."""
 
@@ -36,9 +32,7 @@ def pcie_bytes_per_second(generation: int, lanes: int) -> float | None:
     return per_lane * lanes / 8 if per_lane is not None else None
 
 
-UNITS: Mapping[str, float] = MappingProxyType(
-    {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
-)
+UNITS = {"kW": 1e3, "GB": 1e9, "TB": 1e12, "MB/s": 1e6, "GB/s": 1e9, "Gb/s": 1e9 / 8}
 """Factor from each unit to the base unit: bytes, bytes per second, or watts."""
 
 BOTH_WAYS = ("transmit", "receive")
