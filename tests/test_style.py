@@ -84,14 +84,13 @@ def test_what_is_public_is_explained() -> None:
         for node in ast.walk(tree(path))
         if isinstance(node, ast.ClassDef | Function)
         and not node.name.startswith("_")
-        and (isinstance(node, ast.ClassDef) or is_long_and_outermost(node, tree(path)))
+        and (
+            isinstance(node, ast.ClassDef)
+            or (node in tree(path).body and length(node) > MEDIAN_FUNCTION)
+        )
         and not ast.get_docstring(node)
     ]
     assert missing == []
-
-
-def is_long_and_outermost(function: Function, module: ast.Module) -> bool:
-    return function in module.body and length(function) > MEDIAN_FUNCTION
 
 
 MOST_PER_THOUSAND = {"what": 2, "where": 2, "ones?": 5, "whom?": 0.5}

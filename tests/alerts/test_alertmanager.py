@@ -82,13 +82,10 @@ def test_severity_decides_who_hears(label: str, tmp_path: Path) -> None:
     assert done.stdout.strip() == ROUTED[label]
 
 
-def receivers_of(text: str) -> dict[str, set[str]]:
-    return {r["name"]: set(r) - {"name"} for r in yaml.safe_load(text)["receivers"]}
-
-
 def test_the_pager_hears_what_is_critical_alone_and_the_watchdog_nothing_else() -> None:
     everywhere = {"webhook_configs", "email_configs", "slack_configs"}
-    assert receivers_of(text_of(ALL)) == {
+    receivers = yaml.safe_load(text_of(ALL))["receivers"]
+    assert {one["name"]: set(one) - {"name"} for one in receivers} == {
         "critical": {*everywhere, "pagerduty_configs"},
         "warning": everywhere,
         "info": everywhere,

@@ -9,7 +9,7 @@ import pytest
 from tests.browser.axe import grave
 from tests.browser.page import NARROW, Page
 from tests.browser.served_page import OPEN, Serve, arrive, send, words
-from tests.browser.status_server import Json, StatusServer, example, later
+from tests.browser.status_server import Json, example, later
 from tests.browser.statuses import STATUSES, grown, starved
 
 pytestmark = pytest.mark.browser
@@ -53,12 +53,8 @@ def test_every_machine_fits_every_width(page: Page, served: Serve, name: str) ->
     order = [gpu for group in status["groups"] for gpu in group["gpus"]]
     assert page.all(".tile", "data-gpu") == [str(gpu) for gpu in order]
     assert page.text("#gpus").count("undefined") == 0
-    assert strangers(page, server) == []
-
-
-def strangers(page: Page, server: StatusServer) -> list[str]:
-    """Return the addresses of another origin that the page asked for."""
-    return [url for url in page.requests if not url.startswith((server.address, "about:", "data:"))]
+    own = server.address, "about:", "data:"
+    assert [url for url in page.requests if not url.startswith(own)] == []
 
 
 @pytest.mark.parametrize("name", ["lost", "starved", "none"])

@@ -14,7 +14,7 @@ from agent.faults.declarations import declared
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from dashboards.board import BAD
 from tests.support.board_data import agents
-from tests.support.boards import EVERYTHING, Asked, boards, colour_of, queries, shown, substituted
+from tests.support.boards import EVERYTHING, boards, colour_of, queries, shown, substituted
 from tests.support.nightly import shortly
 from tests.support.patience import PATIENCE
 from tests.support.prometheus import Prometheus
@@ -98,10 +98,6 @@ def settled(asked: Callable[[], T], wanted: T) -> T:
     return answer
 
 
-def is_empty(live: Prometheus, asked: Asked, instance: str) -> bool:
-    return not shown(live, asked, instance, WINDOWS)
-
-
 @pytest.mark.parametrize("system", shortly(SYSTEMS, SHORT))
 def test_every_query_answers_on_each_system(live: Prometheus, system: str) -> None:
     wanted = {place for place, systems in EMPTY.items() if system in systems}
@@ -109,7 +105,9 @@ def test_every_query_answers_on_each_system(live: Prometheus, system: str) -> No
 
     def otherwise() -> str:
         """Asked again: only those that were not as they should be."""
-        left[:] = [one for one in left if is_empty(live, one, system) != (one.place in wanted)]
+        left[:] = [
+            one for one in left if bool(shown(live, one, system, WINDOWS)) == (one.place in wanted)
+        ]
         return ", ".join(str(one.place) for one in left)
 
     assert settled(otherwise, "") == ""

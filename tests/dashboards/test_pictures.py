@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.pictures.draw import HERE
-from tests.support.boards import Json, boards, everything, panels
+from tests.support.boards import boards, everything, panels
 from tests.support.repository import ROOT
 
 PICTURES = ROOT / "dashboards" / "pictures"
@@ -19,10 +19,6 @@ MOST_BYTES = 250_000
 @pytest.fixture
 def reads() -> Any:
     return json.loads((HERE / "reads.json").read_text())
-
-
-def every_panel() -> list[Json]:
-    return [panel for board in boards().values() for panel in panels(board)]
 
 
 def test_the_pictures_are_there_and_small() -> None:
@@ -50,7 +46,7 @@ def test_every_kind_of_panel_is_drawn(reads: Any) -> None:
 
 def test_what_panels_say_is_read(reads: Any) -> None:
     """The page refuses what it does not know: a board that says something new fails here first."""
-    for panel in every_panel():
+    for panel in (panel for board in boards().values() for panel in panels(board)):
         fields = panel["fieldConfig"]
         named = [name for o in fields["overrides"] for name in (p["id"] for p in o["properties"])]
         properties = {n for n in [*fields["defaults"], *named] if n.split(".")[0] != "custom"}

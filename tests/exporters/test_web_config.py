@@ -54,7 +54,9 @@ def test_every_key_is_read(file: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize(("least", "name"), [("TLS12", "TLSv1_2"), ("TLS13", "TLSv1_3")])
 def test_the_least_version_of_tls_is_that_of_the_file(file: Path, least: str, name: str) -> None:
-    context = WebFile(str(written(file, tls(f"min_version: {least}")))).context
+    context = WebFile(
+        str(written(file, f"tls_server_config:\n  {TLS_FILES}min_version: {least}"))
+    ).context
     assert context is not None
     assert context.minimum_version.name == name
 
@@ -73,10 +75,6 @@ def test_secrets_do_not_show(file: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             read(written(file, odd))
         assert "DUmpZ" not in str(caught.value)
-
-
-def tls(lines: str) -> str:
-    return f"tls_server_config:\n  {TLS_FILES}{lines}"
 
 
 WRONG = CASES["wrong"]

@@ -77,10 +77,6 @@ def _raw_field(field: int, scope: int = 0) -> Callable[[Any, Any], float]:
     return ask
 
 
-def _processes(library: Any, handle: Any) -> float:
-    return float(len(library.nvmlDeviceGetComputeRunningProcesses(handle)))
-
-
 ALL_LINKS = 0xFFFFFFFF
 MHZ_TO_HERTZ, NANOSECONDS, KIB, MILLIJOULES = 1e6, 1e-9, 1024.0, 1e-3
 THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory": 2, "operating": 3}
@@ -88,7 +84,11 @@ THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory": 2, "operating": 3}
 DIRECT = (
     Direct(power.ENERGY, (), _raw("nvmlDeviceGetTotalEnergyConsumption"), MILLIJOULES),
     Direct(METRICS["dgx_pcie_replays_total"], (), _raw("nvmlDeviceGetPcieReplayCounter")),
-    Direct(process.PROCESSES, (), _processes),
+    Direct(
+        process.PROCESSES,
+        (),
+        lambda lib, gpu: float(len(lib.nvmlDeviceGetComputeRunningProcesses(gpu))),
+    ),
     Direct(clocks.CLOCK_LIMIT, ("video",), _raw("nvmlDeviceGetMaxClockInfo", 3), MHZ_TO_HERTZ),
     Direct(clocks.THROTTLE, ("board_limit",), _raw_field(77), NANOSECONDS),
     Direct(clocks.THROTTLE, ("reliability",), _raw_field(79), NANOSECONDS),
@@ -133,7 +133,8 @@ def measure(watcher: Watcher) -> Iterator[Figure]:
     answered: set[Any] = set()
     for _ in range(TRIES):
         before = smi(asked, device.labels[0]), _direct(device)
-        run_everything(watcher)
+        for read in watcher.agent.gpus.reads():
+            read.due = 0.0
         watcher.ticks(0.5)
         after = smi(asked, device.labels[0]), _direct(device)
         brackets: tuple[Bracket | Direct, ...] = (*SMI, *DIRECT)
@@ -157,11 +158,6 @@ def _identity(watcher: Watcher, device: NvmlDevice) -> Iterator[Figure]:
     version = smi(["driver_version"], device.labels[0])["driver_version"]
     same = watcher.agent.gpus.inventory.driver_version == version
     yield Figure(f"{system.INFO} driver_version", float(same), 1, 1, "", version)
-
-
-def run_everything(watcher: Watcher) -> None:
-    for read in watcher.agent.gpus.reads():
-        read.due = 0.0
 
 
 def _direct(device: NvmlDevice) -> dict[Direct, float | None]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml
 
@@ -128,7 +128,9 @@ def _record_the_past(server: Prometheus, folder: Path, since: float, until: floa
 def _scrape_as_users_do(folder: Path, live: Mapping[str, str]) -> None:
     """The nodes every 15 s, rules as often as their groups say; the live agent, which has only
     minutes, every second."""
-    (folder / "rules.yml").write_text(json.dumps({"groups": our_groups()}))
+    files = (yaml.safe_load(text) for text in rules(Settings()).values())
+    ours = [group for file in files for group in file["groups"]]  # of every file that users get
+    (folder / "rules.yml").write_text(json.dumps({"groups": ours}))
     path = folder / "prometheus.yml"
     config = json.loads(path.read_text())
     config["global"] = {"scrape_interval": f"{SCRAPE}s", "evaluation_interval": f"{SCRAPE}s"}
@@ -136,9 +138,3 @@ def _scrape_as_users_do(folder: Path, live: Mapping[str, str]) -> None:
     job = {"job_name": LIVE, "scrape_interval": "1s", "static_configs": targets}
     config["scrape_configs"].append(job)
     path.write_text(json.dumps(config))
-
-
-def our_groups() -> list[Any]:
-    """Every group of rules that users get."""
-    files = (yaml.safe_load(text) for text in rules(Settings()).values())
-    return [group for file in files for group in file["groups"]]

@@ -10,7 +10,7 @@ import pytest
 
 from agent.cli.assembly import taped_hardware
 from agent.config.settings import Settings
-from agent.jobs.job import CulpritState, Job
+from agent.jobs.job import CulpritState
 from tests.hardware.bench import Watcher
 from tests.support.frozen_clock import FrozenClock
 
@@ -29,7 +29,8 @@ def test_when_a_real_job_became_slower_and_when_it_hung() -> None:
     while clock.monotonic() < END:
         asyncio.run(watcher.tick())
         now, wall = clock.monotonic(), clock.time() - clock.monotonic()
-        for job in _of_both(watcher):
+        running = watcher.agent.jobs.current.running
+        for job in (job for job in running if len(job.receipt.gpus) == 2):
             if job.slower:
                 slower.append((now, job.slower.since - wall, job.slower.ratio))
             if job.hang:
@@ -44,7 +45,3 @@ def test_when_a_real_job_became_slower_and_when_it_hung() -> None:
     assert HUNG < hung[0][0] < HUNG + 16
     assert named == {(STOPPED_GPU, CulpritState.STOPPED)}
     assert [since for _, since in hung] == pytest.approx([HUNG] * len(hung), abs=5)
-
-
-def _of_both(watcher: Watcher) -> list[Job]:
-    return [job for job in watcher.agent.jobs.current.running if len(job.receipt.gpus) == 2]

@@ -78,11 +78,6 @@ def shares(bench: AgentBench, seconds: int) -> dict[str, float]:
     return {pair: (value - before[pair]) / seconds for pair, value in now().items()}
 
 
-def pair_of(bench: AgentBench) -> list[str]:
-    found = bench.samples.where(STATE, gpu="0")
-    return [f"{key[2]}/{key[3]}" for key, value in found.items() if value]
-
-
 def serving(
     monkeypatch: pytest.MonkeyPatch, system: str, load: float, job: loads.SimulatedJob
 ) -> tuple[AgentBench, list[tuple[float, float]]]:
@@ -120,7 +115,9 @@ def test_a_server_without_requests_is_one_while_nothing_else_explains_its_rest(
 ) -> None:
     job = loads.SimulatedJob((loads.ThreadLoad(cores),), helpers, loads.ThreadLoad(0.9), alone=True)
     bench, _ = serving(monkeypatch, "dgx-h100", 0.02, job)
-    assert (pair_of(bench) == ["idle/requests"]) is not bool(helpers)
+    states = bench.samples.where(STATE, gpu="0").items()
+    pairs = [key[2:] for key, value in states if value]
+    assert (pairs == [("idle", "requests")]) is not bool(helpers)
 
 
 def test_bursts_are_remembered_for_an_hour() -> None:

@@ -99,10 +99,6 @@ def correlation(values: list[float], lag: int) -> float:
     return shifted / (sum(a * a for a in off) / len(off))
 
 
-def step_of(machine: SimulatedSystem, index: int) -> float:
-    return machine.gpus[index].work.step * machine.gpus[index].model.pace
-
-
 def test_steps_differ_and_none_is_lost() -> None:
     rates = StepRates((0.1, 0.15), {"work": (1.0, 0.0), "steps": (4.0, 4.0)})
     meter = Meter()
@@ -148,4 +144,5 @@ def test_a_fast_clock_has_the_same_steps() -> None:
     assert 119 < len(stamps) <= 18 / SAMPLE  # the buffer lasts as long for who reads it
     assert all(b - a == pytest.approx(20_000, abs=1) for a, b in pairwise(stamps))
     watts = [sample.sampleValue.uiVal / 1000 for sample in samples]
-    assert correlation(watts, round(2 * step_of(machine, 0) / SAMPLE)) > 0.7
+    step = machine.gpus[0].work.step * machine.gpus[0].model.pace
+    assert correlation(watts, round(2 * step / SAMPLE)) > 0.7

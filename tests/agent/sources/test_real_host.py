@@ -115,12 +115,6 @@ def fio(direction: str, file: Path) -> None:
     assert job[direction]["io_bytes"] == AMOUNT
 
 
-def sectors(device: str, direction: str) -> int:
-    """Bytes that the kernel has counted for a whole disk."""
-    fields = Path(f"/sys/block/{device}/stat").read_text().split()
-    return SECTOR * int(fields[{"read": 2, "write": 6}[direction]])
-
-
 @pytest.mark.parametrize(
     ("direction", "metric"), [("write", disk.WRITTEN_BYTES), ("read", disk.READ_BYTES)]
 )
@@ -130,7 +124,8 @@ def test_disk_bytes_are_those_that_fio_moved(
     device, watch, file = disk_of(tmp_path), Watch(), tmp_path / "known"
 
     def counter() -> int:
-        return sectors(device, direction)
+        fields = Path(f"/sys/block/{device}/stat").read_text().split()
+        return SECTOR * int(fields[{"read": 2, "write": 6}[direction]])
 
     if direction == "read":
         fio("write", file)
