@@ -36,7 +36,7 @@ from agent.status.model import Level, Status
 from exporters.snapshot_json import document
 
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
-"""Exit status by level of the most severe finding. It is never 2, the status of usage errors."""
+"""Exit status by level. It is never 2, the status of usage errors."""
 
 FOLDER = "dgx-telemetry-bundle/"
 DAY = 86_400.0
@@ -117,6 +117,10 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
         for one in status.findings
     ]
     exit_status = max((STATUS[one.level] for one in status.findings), default=0)
+    # Every GPU gives its used memory or its state, unless the driver does not respond.
+    known = any(gpu.state or gpu.figures.memory_used_bytes is not None for gpu in status.gpus)
+    if status.level is Level.CRITICAL or (status.gpus and not known):
+        exit_status = STATUS[Level.CRITICAL]
     return {"status": exit_status, **snapshot, "findings": found}
 
 

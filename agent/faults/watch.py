@@ -32,11 +32,10 @@ REMEMBERED_FOR, MOST_EVENTS = 86_400.0, 200
 """REMEMBERED_FOR: seconds for which events are kept. MOST_EVENTS: maximum number of events."""
 
 READS = frozenset({"driver_hangs", "gpu_not_answering", "source_down", "values_absent"})
-"""Kinds of faults about late or failed reads. A single late read is not yet a fault."""
+"""Kinds of faults about late or failed reads. A single late read is not an event."""
 
 LATE_READ_SECONDS = 30.0
-"""Seconds in which a late read may still succeed. After that, it counts as a fault even if its
-alert does not fire yet, so that schedulers place no job on the node."""
+"""Seconds in which a late read may still succeed, so that the first step is to wait."""
 
 IN_DOUBT = frozenset({"ecc_uncorrected", "xid:48", "xid:94", "xid:95", "xid:140"})
 """Faults after which job results may be wrong. They precede others of the same severity."""
@@ -61,12 +60,7 @@ class ActiveFault:
     hold: float = 0.0  # seconds for which the condition must be true to fire the alert
     hidden_by: str | None = None  # ID of the active fault that hides it
     over: bool = False  # only the counter still shows past events
-    late: bool = False  # a read is late, but may still succeed, so there is no fault yet
-
-    @property
-    def severity(self) -> Severity:
-        """Severity now: `info` while a read is only late, even if the alert is more severe."""
-        return Severity.INFO if self.late else self.finding.severity
+    late: bool = False  # a read is late, but may still succeed
 
     @property
     def in_doubt(self) -> bool:
@@ -233,7 +227,7 @@ def _rank(kinds: Sequence[str], one: ActiveFault) -> tuple[bool, int, bool, bool
     finding = one.finding
     return (
         one.over,
-        WORST_FIRST.index(one.severity),
+        WORST_FIRST.index(finding.severity),
         not one.in_doubt,
         finding.fault.can_wait,
         kinds.index(finding.kind),

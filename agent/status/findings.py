@@ -145,7 +145,7 @@ def _status(
     return FindingStatus(
         id=first.id,
         kind=finding.kind,
-        level=LEVEL[first.severity],
+        level=LEVEL[finding.severity],
         text=text,
         brief=brief,
         devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),

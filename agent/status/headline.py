@@ -81,7 +81,7 @@ def _clause(
     fault = by_kind(facts.source.thresholds())[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     return HeadlineClause(
-        level=Level.CRITICAL,
+        level=Level(fault.severity),
         text=capital(text),
         findings=tuple(one.id for one in own),
         since=began(facts.snapshot, stood),
@@ -92,14 +92,13 @@ def _clause(
 
 
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
-    """Return a clause about a driver that does not respond. For the first 30 s, in which a late
-    read may still succeed, the level is only `warning`."""
+    """Return a clause about a driver that does not respond. Until there is a finding, it has no
+    level."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
-    known = any(f.kind in OF_DRIVER and f.level is Level.CRITICAL for f in facts.findings)
-    if known or silent >= LATE_READ_SECONDS:
-        return found
-    return replace(found, level=Level.WARNING, do=wait(LATE_READ_SECONDS))
+    if first := next((one for one in facts.findings if one.id in found.findings), None):
+        return replace(found, level=first.level, do=first.do or found.do)
+    return replace(found, level=None, do=wait(LATE_READ_SECONDS))
 
 
 def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:

@@ -4,10 +4,12 @@ from argparse import Namespace
 
 import pytest
 
+from agent.cli.check import values
 from agent.cli.once import StatusView, page
 from agent.cli.running_agent import RunningAgent, asked
 from agent.config.settings import Settings
 from agent.report.questions import NoAnswer
+from agent.status.model import Level
 from exporters.settings import HttpConfig
 from tests.support.answering import answering
 from tests.support.statuses import shown as machine_of
@@ -37,6 +39,18 @@ def test_an_agent_that_has_just_started_is_awaited(monkeypatch: pytest.MonkeyPat
     agent, _ = asked(Namespace(simulate=None, replay=None, agent="http://x"), Settings())
     assert agent is not None
     assert (agent.first.tick, first) == (machine.status.tick, [])
+
+
+@pytest.mark.parametrize(("name", "late"), [("k40:driver-hang", 3), ("dgx-a100:gpu-slow", 1)])
+def test_a_late_read_has_one_severity_from_its_first_second(name: str, late: int) -> None:
+    """That of its alert; of a node of which nothing is known `check` says 3."""
+    machine, found = machine_of(name), []
+    for status in (machine.run(1).status for _ in range(40)):
+        found.append((status.level, values(status, {})["status"], bool(status.findings)))
+        levels = {(one.level, one.alert and Level(one.alert.severity)) for one in status.findings}
+        assert levels <= {(Level.WARNING, Level.WARNING)}
+    assert (found[1], found[-1]) == ((Level.GOOD, 0, False), (Level.WARNING, late, True))
+    assert {ends for _, ends, faulty in found if faulty} == {late}
 
 
 def test_who_does_not_answer_is_named() -> None:
