@@ -27,7 +27,6 @@ PROGRAMS = {
     "vmalert": "vmalert",
 }
 VICTORIAS = ("victoria-metrics", "vmagent", "vmalert")
-FLAG = re.compile(r"(?<=[ \"])(--?[a-zA-Z][\w.-]*)")
 COMMENTED = re.compile(r"^( *)# ((?:scheme|tls_config|basic_auth|http_sd_configs): )")
 
 
@@ -96,7 +95,7 @@ def known_flags(program: str) -> str:
 
 def flags_exist(name: str) -> None:
     text = (FLEET / "default" / name).read_text()
-    asked = set(FLAG.findall(text.replace("# -", " -")))
+    asked = set(re.findall(r"(?<=[ \"])(--?[a-zA-Z][\w.-]*)", text.replace("# -", " -")))
     known = known_flags(PROGRAMS[name])
     assert asked
     assert [flag for flag in asked if not re.search(rf"(?m)^ +(-h, )?{flag}\b", known)] == []

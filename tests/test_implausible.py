@@ -195,11 +195,10 @@ FUNCTIONS = st.sampled_from(
     ]
 )
 FAULTS = st.lists(st.tuples(FUNCTIONS, CODES, st.integers(0, GPUS - 2)), max_size=5)
-MACHINES = st.sampled_from(["dgx-station-v100:training", "dgx-h100:training"])
 
 
 @settings(max_examples=6)
-@given(MACHINES, FAULTS)
+@given(st.sampled_from(["dgx-station-v100:training", "dgx-h100:training"]), FAULTS)
 def test_faults_cost_only_their_own_gpu(system: str, faults: list[tuple[str, int, int]]) -> None:
     bench = simulated(system, gpus=GPUS).run(2)
     for function, code, index in faults:

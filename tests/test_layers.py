@@ -26,9 +26,8 @@ LAYERS = (
 it. Data flows the same way."""
 
 IMPORTS = tomllib.loads(Path(__file__).with_name("layers.toml").read_text(encoding="utf-8"))
-SHOWING = ("alerts", "dashboards", "exporters")
 CLOSED = {
-    room: (*closed, *(IMPORTS["running"] if room in SHOWING else ()))
+    room: (*closed, *(IMPORTS["running"] if room in ("alerts", "dashboards", "exporters") else ()))
     for room, closed in IMPORTS["closed"].items()
 }
 """Imports that are forbidden to a room although they stand lower, or are libraries."""

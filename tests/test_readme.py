@@ -18,12 +18,10 @@ from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
 from tests.support.repository import ROOT
 
-CASES = tomllib.loads(Path(__file__).with_name("readme.toml").read_text("utf-8"))
-
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 MANUAL = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
 LISTED = README.partition("## How do I ...")[2].partition("\n## ")[0]
-RECIPES = CASES["recipes"]
+RECIPES = tomllib.loads(Path(__file__).with_name("readme.toml").read_text("utf-8"))["recipes"]
 
 
 def lines(recipe: str, language: str) -> list[str]:

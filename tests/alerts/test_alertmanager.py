@@ -19,8 +19,6 @@ from alerts.build import alertmanager, alerts_of, groups
 from alerts.receivers import NEEDS, Receivers
 from tests.stack.running import run_to_end
 
-CASES = tomllib.loads(Path(__file__).with_name("alertmanager.toml").read_text("utf-8"))
-
 ALL = Receivers(
     webhook_url="https://hooks.example/dgx",
     webhook_token_file="/run/secrets/token",
@@ -99,13 +97,10 @@ def test_messages_are_grouped_by_rack_and_cause() -> None:
     assert not any("group_by" in one for one in route["routes"])
 
 
-SECRETS = [entry.name for entry in fields(Receivers) if entry.name.endswith("_file")]
-
-
 def test_secrets_are_named_by_file() -> None:
     """Every secret of the table is a path, and each path stands under a key that ends in _file."""
     lines = text_of(ALL).splitlines()
-    for name in SECRETS:
+    for name in [entry.name for entry in fields(Receivers) if entry.name.endswith("_file")]:
         path = getattr(ALL, name)
         found = [line.strip() for line in lines if path in line]
         assert found
@@ -119,7 +114,7 @@ def test_half_a_receiver_is_refused(key: str) -> None:
         text_of(alone)
 
 
-WRONG = CASES["wrong"]
+WRONG = tomllib.loads(Path(__file__).with_name("alertmanager.toml").read_text("utf-8"))["wrong"]
 
 
 @pytest.mark.parametrize("key", WRONG)

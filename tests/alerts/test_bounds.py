@@ -83,7 +83,6 @@ def test_every_alert_says_its_board_with_the_cluster() -> None:
 
 
 SENT = alerts_of(groups(Settings()))
-SILENCES = inhibitions(SENT)
 WAIT = {route["severity"]: seconds(route["group_wait"]) for route in ROUTES.values()}
 
 READ = {
@@ -131,7 +130,7 @@ def matches(matcher: str, alert: Fault) -> bool:
 
 def pairs() -> Iterator[tuple[Fault, Fault]]:
     """Each alert that silences another; where a node or its driver is gone nothing is read."""
-    for rule in SILENCES:
+    for rule in inhibitions(SENT):
         sources, targets = rule.source_matchers, rule.target_matchers
         for source in SENT:
             gone = (

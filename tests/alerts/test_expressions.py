@@ -234,7 +234,6 @@ def test_spans_are_written_as_they_are_read(text: str) -> None:
     assert span(seconds(text)) == text
 
 
-LINT = ("promtool", "check", "rules", "--lint=all", "--lint-fatal")
 OWN = AlertThresholds(
     starved_window="1h", held_window="1h", event_window="2h", runbook="https://x/y"
 )
@@ -250,11 +249,9 @@ def test_promtool_accepts_them(config: Settings, scale: float, tmp_path: Path) -
     for name, text in rules(config, scale).items():
         (tmp_path / name).write_text(text)
     files = sorted(tmp_path.iterdir())
-    done = run_to_end([*LINT, *files])
+    done = run_to_end(["promtool", "check", "rules", "--lint=all", "--lint-fatal", *files])
     assert done.returncode == 0, done.stdout + done.stderr
 
-
-CASES = tomllib.loads(Path(__file__).with_name("patches.toml").read_text("utf-8"))
 
 UNIT = "{{ $labels.gpu }}"
 STARVED = "[alerts]\nstarved_share = 0.4\n[alerts.DgxGpuStarved]\n"
@@ -303,7 +300,7 @@ def test_at_once(tmp_path: Path) -> None:
     assert "for" not in rule
 
 
-WRONG = CASES["wrong"]
+WRONG = tomllib.loads(Path(__file__).with_name("patches.toml").read_text("utf-8"))["wrong"]
 
 
 @pytest.mark.parametrize("text", WRONG)

@@ -29,7 +29,6 @@ USUAL = {
     "member": "one",
     "alertname": "DgxAnything",
 }
-MATCHER = re.compile(r'(\w+)(=~|!=|=)"(.*)"')
 
 Alerts = dict[tuple[int, str], Any]
 
@@ -40,7 +39,7 @@ def labels_for(matchers: Sequence[str], number: int, side: str) -> dict[str, str
     found |= {"cluster": f"c{number}", "rack": f"r{number}"}
     found["severity"] = "warning" if side == "source" else "info"
     for matcher in sorted(matchers, key=lambda m: '"' + m if '!="' in m else m, reverse=True):
-        match = MATCHER.fullmatch(matcher)
+        match = re.fullmatch(r'(\w+)(=~|!=|=)"(.*)"', matcher)
         assert match, matcher
         name, sign, value = match.groups()
         if sign == "=":

@@ -18,7 +18,6 @@ from tests.support.alert_replay import SCALE, firing, record, used
 from tests.support.machines import played
 from tests.support.nightly import NIGHTLY
 
-USUAL_SECONDS = 45
 SCENARIOS = tomllib.loads(Path(__file__).with_name("scenarios.toml").read_text(encoding="utf-8"))
 PLAYED = [(system, name) for name, one in SCENARIOS.items() for system in one["machines"]]
 ALSO = [(system, name) for name, one in SCENARIOS.items() for system in one.get("also", ())]
@@ -37,14 +36,13 @@ def test_every_scenario_is_played() -> None:
 )
 def test_raises_its_alerts_and_no_others(system: str, scenario: str, tmp_path: Path) -> None:
     expected = SCENARIOS[scenario]
-    seconds = expected.get("seconds", USUAL_SECONDS)
+    seconds = expected.get("seconds", 45)
     series = record(played(f"{system}:{scenario}"), seconds, used())
     wanted = {"DgxWatchdog", *expected.get("alerts", ()), *expected.get("more", {}).get(system, ())}
     scale = 1 / expected["scale"] if "scale" in expected else SCALE
     assert firing(series, seconds - 2, tmp_path, scale) == wanted
 
 
-START = "dgx-station-v100:training+"
 SINGLE = {
     "pages-pending": "GpuPagesPending",
     "pages-near": "GpuEccRising",
@@ -97,7 +95,7 @@ def test_a_fault_raises_its_own_alerts(machine: str, tmp_path: Path) -> None:
 TOGETHER = [
     ("dgx-a100:training+", ALWAYS),
     *(
-        pytest.param(START, pair, marks=NIGHTLY)
+        pytest.param("dgx-station-v100:training+", pair, marks=NIGHTLY)
         for pair in combinations(sorted(SINGLE.keys() - {"pcie-replays"}), 2)
     ),
 ]

@@ -9,8 +9,6 @@ import pytest
 from tests.alerts.delivered import FIRING, OF_GPU, SHORTEST, Fired, all_messages, rendered
 from tests.support.alert_input import TARGET, Case, Series
 
-CASES = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))
-
 pytestmark = pytest.mark.stack  # all of them, for then one process renders the texts once
 
 DROPPED = ", labels dropped"
@@ -65,7 +63,7 @@ def test_says_it_where_labels_were_dropped(texts: dict[str, list[Fired]]) -> Non
         assert not re.search(r"<error|<no value>|%!|\{\{|  |\(\)|^ |: [.)]", text), text
 
 
-EXACT = CASES["exact"]
+EXACT = tomllib.loads(Path(__file__).with_name("texts.toml").read_text("utf-8"))["exact"]
 
 
 @pytest.mark.parametrize("title", EXACT)

@@ -22,10 +22,6 @@ KILLER = (STAND_INS / "killer.sh").read_text()
 """Read by each bash that starts: counts its commands, and at one of them kills all. What runs
 beside, to say how far a step is, is not counted."""
 
-PYTHON = (STAND_INS / "python3.sh").read_text()
-
-APT = (STAND_INS / "apt-get.sh").read_text()
-
 
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,8 +38,8 @@ def stand_ins(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for path in Path("/usr/bin").iterdir():
         if not path.name.startswith(REPLACED):
             (bin_folder / path.name).symlink_to(path)
-    write(bin_folder / "python3", PYTHON)
-    write(bin_folder / "apt-get", APT)
+    write(bin_folder / "python3", (STAND_INS / "python3.sh").read_text())
+    write(bin_folder / "apt-get", (STAND_INS / "apt-get.sh").read_text())
     for name in ("prometheus", "prometheus-alertmanager", "promtool", "amtool"):
         write(folder / "package/usr/bin" / name, f"#!/bin/sh\necho {name}\n")
     (folder / "package/usr/share/prometheus").mkdir(parents=True)
@@ -123,8 +119,6 @@ def test_a_repository_that_was_moved_sets_itself_up_again(stand_ins: Path, tmp_p
     assert "a virtual environment" not in clone.start()[0]
 
 
-PACKAGED_PYTHON = (STAND_INS / "packaged-python.sh").read_text()
-SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 INSTALLED, REMOVED = ("preinst install", "postinst configure"), ("prerm remove", "postrm remove")
 
 
@@ -135,10 +129,10 @@ class Packaged:
         self.root = root
         self.count = root.with_name(f"{root.name}.count")
         self.killer = stand_ins / "killer"
-        for name in SCRIPTS:
+        for name in ("preinst", "postinst", "prerm", "postrm"):
             self.write_script(name, f"debian/{name}")
         self.write_script("usr/lib/dgx-telemetry/make-environment", "make-environment")
-        write(root / "usr/bin/python3.13", PACKAGED_PYTHON)
+        write(root / "usr/bin/python3.13", (STAND_INS / "packaged-python.sh").read_text())
         for name in ("dgx-telemetry-kernel-log.conf", "config.toml", "keep-state"):
             write(root / "usr/lib/dgx-telemetry" / name, "")
         for name in ("systemctl", "deb-systemd-helper", "deb-systemd-invoke"):

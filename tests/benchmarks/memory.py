@@ -22,7 +22,6 @@ from tests.support.prometheus import free_port
 
 MACHINE = "dgx-h100:training"
 SECONDS = 120.0
-BETWEEN = 5.0
 WAYS: Mapping[str, Mapping[str, str]] = {
     "clone, deploy/start, container": {},
     "service of 0.2.0": {"PYTHONOPTIMIZE": "2", "MALLOC_ARENA_MAX": "1"},
@@ -86,7 +85,7 @@ def main() -> None:
             for _, port in agents.values():
                 with suppress(OSError):  # not ready yet
                     urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read()
-            time.sleep(BETWEEN)
+            time.sleep(5.0)
         print(f"{'MiB':50}", *map("{:>14}".format, SHOWN))
         for name, (pid, _) in agents.items():
             print(f"{name:50}", *map("{:14.1f}".format, memory(pid)))

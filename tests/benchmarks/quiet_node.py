@@ -52,13 +52,10 @@ FULL = (
 )
 OF_USERS = ("13", "31", "43")
 SICK = ("dgx_gpu_hung_info", "dgx_nvswitch_errors_total", "dgx_raid_member_failed")
-XIDS = {"13", "31", "43", "48", "79", "154"}
 PAIRS = {"busy/none", "idle/none", "held/none", "hung/none", "communicating/nvlink"}
 PAIRS |= {f"starved/{cause}" for cause in ("disk", "cpu", "host_thread", "unknown", "peer")}
 PAIRS |= {"throttled/power", "throttled/thermal"}
 KEPT_PAIRS = {STATE.name: {"hung/none"}, STATE_SECONDS.name: PAIRS}
-LINE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)$")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 Labels = tuple[tuple[str, str], ...]
 Key = tuple[str, Labels]
@@ -88,9 +85,9 @@ def template(name: str) -> dict[Key, float]:
     found: dict[Key, float] = {}
     first: dict[str, str] = {}  # device of each metric and path of the host
     for line in files[0].read_text().splitlines():
-        parsed = LINE.fullmatch(line)
+        parsed = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)$", line)
         if parsed and parsed[1] in used():
-            labels = tuple(LABEL.findall(parsed[2] or ""))
+            labels = tuple(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', parsed[2] or ""))
             of = dict(labels)
             device = of.get("device", "") if not of.get("gpu") else ""
             one = first.setdefault(parsed[1] + of.get("path", ""), device) if device else ""
@@ -112,7 +109,7 @@ def _kept(metric: str, labels: dict[str, str]) -> bool:
         return False
     counts = metric in (paths.SATURATED.name, paths.OBSERVED.name)
     tests: dict[str, Callable[[str], bool]] = {
-        "xid": lambda code: code in XIDS,
+        "xid": lambda code: code in {"13", "31", "43", "48", "79", "154"},
         "state": lambda state: (
             metric not in KEPT_PAIRS or f"{state}/{labels['cause']}" in KEPT_PAIRS[metric]
         ),

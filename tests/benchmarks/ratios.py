@@ -32,7 +32,6 @@ from tests.benchmarks.tick import ROOT
 from tests.support.frozen_clock import FrozenClock
 from tests.support.power_signals import REST, WORK, sampled
 
-ROUNDS = 5
 THREADS = """
 import threading
 threading.stack_size(65536)
@@ -53,7 +52,7 @@ def cpu_seconds() -> float:
 def least(*parts: Callable[[], object], clock: Callable[[], float] = cpu_seconds) -> list[float]:
     """The least seconds that each part takes."""
     found = [float("inf")] * len(parts)
-    for _ in range(ROUNDS):
+    for _ in range(5):
         for place, part in enumerate(parts):
             before = clock()
             part()

@@ -31,7 +31,6 @@ from agent.simulator.nvml import SimulatedNvml
 ILL, PORT = 1, 29751
 DELAYS, BUSY, CORES = (2, 45), (0, 6), {0, 1}
 WARM_UP, SPAN, READY = 20.0, 120.0, 90.0  # s
-SPIN = "while True: pass"
 TOOK, WAITED = "dgx_gpu_read_seconds", "dgx_agent_processor_wait_seconds_total"
 
 
@@ -99,7 +98,7 @@ def trial(delay: int, busy: int, library: Path | None) -> bool:
         while not fetched("/-/ready") and time.monotonic() < until:
             time.sleep(0.5)
         for _ in range(busy):
-            stack.enter_context(running("-c", SPIN))
+            stack.enter_context(running("-c", "while True: pass"))
         time.sleep(WARM_UP)
         before = named()
         waited, began = sum(series(WAITED).values()), time.monotonic()

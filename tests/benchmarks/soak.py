@@ -46,7 +46,6 @@ ROUND = 280
 """Ticks of one round: random faults, then calm until the slowest reads have run and what went away
 has expired."""
 STORMY = 80
-STRIKE_EVERY = 2
 CHECK_EVERY = 50
 """Ticks between two scrapes and snapshots as JSON."""
 PAGE_OPENS, PAGE_CLOSES = STORMY - 20, STORMY + 40
@@ -89,9 +88,6 @@ class Measure:
         return f"{ran} {memory} {self.files:6} {self.threads:8} {series}"
 
 
-TITLES = "   ticks    CPU s    RSS MB traced MB    blocks  files  threads  new  missing series"
-
-
 @dataclass(slots=True)
 class Soak:
     """An agent, its clock, and what befalls its machine."""
@@ -119,7 +115,7 @@ class Soak:
                 self.feed.clients.add(page)
             elif tick == PAGE_CLOSES:
                 self.feed.clients.discard(page)
-            if tick < STORMY and tick % STRIKE_EVERY == 0:
+            if tick < STORMY and tick % 2 == 0:
                 self.random_faults.strike()
             elif tick == STORMY:
                 self.random_faults.heal()
@@ -225,7 +221,7 @@ def main() -> int:
         tracemalloc.start()
     soak = build(given.system, given.gpus, CONFIGS[given.config])
     every = max(1, given.ticks // ROUND // given.lines)
-    print(TITLES)
+    print("   ticks    CPU s    RSS MB traced MB    blocks  files  threads  new  missing series")
     warm_up = max(WARM_UP, given.ticks // 10 // ROUND * ROUND)
     warm: Measure | None = None
     traced = None

@@ -9,7 +9,6 @@ from tests.browser.page import Page
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / ".venv/axe/axe_playwright_python"
-GRAVE = {"serious", "critical"}
 TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 
 
@@ -29,6 +28,6 @@ def grave(page: Page) -> list[str]:
     return [
         f"{finding['id']} ({finding['impact']}): {node['html'][:120]} {node['failureSummary']}"
         for finding in found
-        if finding["impact"] in GRAVE
+        if finding["impact"] in {"serious", "critical"}
         for node in finding["nodes"]
     ]

@@ -10,9 +10,6 @@ from tests.browser.page import Page
 ALL = -1
 """Stands for every GPU of the machine."""
 
-READ_PAGE = Path(__file__).with_name("read_page.js").read_text(encoding="utf-8")
-
-
 SHORT_OF_PROCESSORS = "s per second for a CPU, so its readings are late"
 
 
@@ -38,7 +35,7 @@ class Shown:
 
     def misses(self, page: Page) -> list[str]:
         """Return the differences from what is expected; empty if there are none."""
-        seen = page.run(READ_PAGE)
+        seen = page.run(Path(__file__).with_name("read_page.js").read_text(encoding="utf-8"))
         tiles = {gpu: (state, cause) for gpu, state, cause in seen["tiles"]}
         judged = list(tiles) if self.judged == (ALL,) else self.judged
         wrong = [f"says {w!r}" for w in self.says if w.lower() not in seen["headline"].lower()]

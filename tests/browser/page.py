@@ -11,7 +11,6 @@ from tests.browser.chromium import Chromium, Json
 from tests.support.patience import PATIENCE
 
 GRAVE = {"error", "warning", "assert"}  # what a console says that no one should overlook
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 Size = tuple[int, int]
 WIDE, NARROW = (1400, 900), (390, 844)
 
@@ -114,7 +113,7 @@ class Page:
             self.browser.listen(0.05)
 
     def press(self, key: str) -> None:
-        code = KEYS[key]
+        code = {"Tab": 9, "Enter": 13, "Escape": 27}[key]
         text = {"text": "\r"} if key == "Enter" else {}
         reported = {"key": key, "code": key, "windowsVirtualKeyCode": code, **text}
         for kind in ("keyDown", "keyUp"):

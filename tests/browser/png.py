@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import islice
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
-COLOURS = 256
 Colour = tuple[int, int, int]
 
 
@@ -19,7 +18,7 @@ def smaller(png: bytes) -> bytes:
     raw = zlib.decompress(b"".join(body for name, body in parts if name == b"IDAT"))
     rows = list(unfiltered(raw, 3 * width))
     counts = Counter(colour for row in rows for colour in pixels(row))
-    palette = [colour for colour, _ in counts.most_common(COLOURS)]
+    palette = [colour for colour, _ in counts.most_common(256)]
     place = {colour: nearest(colour, palette) for colour in counts}
     body = b"".join(b"\0" + bytes(place[colour] for colour in pixels(row)) for row in rows)
     header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)

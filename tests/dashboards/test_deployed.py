@@ -13,7 +13,6 @@ from dashboards.build import files
 from tests.support.repository import DEPLOY
 
 GRAFANA = DEPLOY / "grafana"
-IMAGE = re.compile(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+")
 
 
 def content(path: Path) -> Any:
@@ -92,7 +91,7 @@ def test_containers_are_pinned_and_on_loopback(compose: Any) -> None:
         if "build" in service:
             assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
         else:
-            assert IMAGE.fullmatch(service["image"]), name
+            assert re.fullmatch(r"[a-z]+/[a-z]+:v?\d+\.\d+\.\d+", service["image"]), name
     for service in ("prometheus", "alertmanager"):
         assert option(compose, service, "--web.listen-address").startswith("127.0.0.1:")
     assert services["grafana"]["environment"]["GF_SERVER_HTTP_ADDR"] == "127.0.0.1"

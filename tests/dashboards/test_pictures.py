@@ -11,8 +11,6 @@ from tests.pictures.draw import HERE
 from tests.support.boards import boards, everything, panels
 from tests.support.repository import ROOT
 
-PICTURES = ROOT / "dashboards" / "pictures"
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MOST_BYTES = 250_000
 
 
@@ -22,12 +20,12 @@ def reads() -> Any:
 
 
 def test_the_pictures_are_there_and_small() -> None:
-    found = sorted(PICTURES.glob("*"))
+    found = sorted((ROOT / "dashboards" / "pictures").glob("*"))
     assert found
     for path in found:
         content = path.read_bytes()
         width, height = struct.unpack(">II", content[16:24])
-        assert content.startswith(SIGNATURE)
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
         assert content.endswith(b"IEND\xaeB`\x82"), "cut off"
         assert width >= 1000
         assert height >= 500

@@ -29,7 +29,6 @@ from tests.support.repository import ROOT
 BOTH = DcgmConfig(enabled=True)
 SYSTEMS = ("dgx-h100:training", "dgx-1-v100:training", "dgx-h100:training+mig")
 FIELDS = tomllib.loads(Path(__file__).with_name("dcgm.toml").read_text("utf-8"))["fields"]
-Series = tuple[dict[str, str], float]
 
 
 def exposition(
@@ -53,7 +52,7 @@ def ran(name: str) -> tuple[AgentBench, DcgmExposition]:
     return bench.run(12), shown
 
 
-def families(shown: DcgmExposition) -> dict[str, list[Series]]:
+def families(shown: DcgmExposition) -> dict[str, list[tuple[dict[str, str], float]]]:
     text = shown.page("").plain.decode()
     return {f.name: [(s.labels, s.value) for s in f.samples] for f in parse_text(text)}
 

@@ -27,7 +27,6 @@ from exporters.settings import MetricsConfig
 from tests.support.machines import TEXT, AgentBench, simulated
 from tests.support.parsed_queries import selectors
 
-SERIES = re.compile(r"^(\w+)(\{.*\})? ", re.MULTILINE)
 NAME = re.compile(r"(?<![\w:])dgx_\w+(?![\w:])")
 FULL = MetricsConfig(set="full")
 UNASKED = {
@@ -49,7 +48,7 @@ def shown(machine: AgentBench, config: MetricsConfig) -> str:
 
 
 def names(text: str) -> set[str]:
-    return {name for name, _ in SERIES.findall(text)}
+    return {name for name, _ in re.findall(r"^(\w+)(\{.*\})? ", text, flags=re.MULTILINE)}
 
 
 def test_the_default_set_is_a_part_of_the_full_one(machine: AgentBench) -> None:

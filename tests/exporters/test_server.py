@@ -16,7 +16,6 @@ from tests.support.patience import PATIENCE
 from tests.support.served import served
 from tests.support.web_files import TLS, trusting, web_file
 
-PASSIVE = socket.AI_PASSIVE
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -89,7 +88,7 @@ async def test_every_address_is_one_of_both_families(host: str) -> None:
         port = free.getsockname()[1]
     server = await serve(web.Application(), f"{host}:{port}")
     try:
-        families = {family for family, *_ in socket.getaddrinfo(None, 80, flags=PASSIVE)}
+        families = {family for family, *_ in socket.getaddrinfo(None, 80, flags=socket.AI_PASSIVE)}
         assert len(server.addresses) == len(families)
         for address in ("127.0.0.1", "::1")[: len(families)]:
             _, writer = await asyncio.open_connection(address, port)

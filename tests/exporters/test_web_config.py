@@ -10,8 +10,6 @@ from agent.config.configuration import ConfigError
 from exporters.web_file import WebConfig, WebFile, content, parse
 from tests.stack.running import run_to_end
 
-CASES = tomllib.loads(Path(__file__).with_name("web_config.toml").read_text("utf-8"))
-
 HASH = "$2y$10$QOauhQNbBCuQDKes6eFzPeMqBSjb7Mr5DUmpZ/VcEd00UAV/LDeSi"
 TLS_FILES = "cert_file: server.crt\n  key_file: server.key\n  "
 
@@ -77,7 +75,7 @@ def test_secrets_do_not_show(file: Path) -> None:
         assert "DUmpZ" not in str(caught.value)
 
 
-WRONG = CASES["wrong"]
+WRONG = tomllib.loads(Path(__file__).with_name("web_config.toml").read_text("utf-8"))["wrong"]
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -79,7 +79,6 @@ def _raw_field(field: int, scope: int = 0) -> Callable[[Any, Any], float]:
 
 ALL_LINKS = 0xFFFFFFFF
 MHZ_TO_HERTZ, NANOSECONDS, KIB, MILLIJOULES = 1e6, 1e-9, 1024.0, 1e-3
-THRESHOLDS = {"shutdown": 0, "slowdown": 1, "memory": 2, "operating": 3}
 
 DIRECT = (
     Direct(power.ENERGY, (), _raw("nvmlDeviceGetTotalEnergyConsumption"), MILLIJOULES),
@@ -94,7 +93,7 @@ DIRECT = (
     Direct(clocks.THROTTLE, ("reliability",), _raw_field(79), NANOSECONDS),
     *(
         Direct(temperature.LIMIT, (name,), _raw("nvmlDeviceGetTemperatureThreshold", which))
-        for name, which in THRESHOLDS.items()
+        for name, which in {"shutdown": 0, "slowdown": 1, "memory": 2, "operating": 3}.items()
     ),
     Direct(nvlink.TRANSMITTED, (), _raw_field(138, ALL_LINKS), KIB),
     Direct(nvlink.RECEIVED, (), _raw_field(139, ALL_LINKS), KIB),

@@ -25,7 +25,6 @@ SCRAPE = 15.0
 SILENT_START = 2.0
 ERRORS = 800  # characters of what a program complained of that are shown
 MIB = 1 << 20
-TICKS = os.sysconf("SC_CLK_TCK")
 PORT, NVITOP_PORT, NODE_PORT = 19935, 19936, 19937
 AGENT, BARE, NVITOP = "agent", "bare loop", "nvitop-exporter"
 DMON, NODE = "nvidia-smi dmon", "node_exporter"
@@ -36,7 +35,7 @@ def cpu_seconds(pid: int) -> float:
     try:
         return time.clock_gettime(~pid << 3 | 2)  # CPUCLOCK_SCHED of the process: nanoseconds
     except OSError:
-        return _cpu_ticks(pid) / TICKS
+        return _cpu_ticks(pid) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu_ticks(pid: int) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 from tests.browser.chromium import NAMES as BROWSERS
 
 HERE = Path(__file__).parent
-SOURCES = ("package.json", "reads.json", "shoot.mjs", "page")
 
 
 class Missing(Exception):
@@ -74,7 +73,7 @@ def workshop() -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     installed = folder / "installed.json"
     wanted = (HERE / "package.json").read_text()
-    for name in SOURCES:
+    for name in ("package.json", "reads.json", "shoot.mjs", "page"):
         _copy(HERE / name, folder / name)
     if not installed.exists() or installed.read_text() != wanted:
         # No script of a package runs. Grafana's tables name an older React than they work with.

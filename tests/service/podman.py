@@ -4,12 +4,10 @@ from pathlib import Path
 
 from tests.service.container import Container
 
-FILES = Path(__file__).with_name("containers")
-
 
 def prepare(container: Container) -> None:
     """Let podman run there; its control groups must be of version 1."""
-    for path in FILES.iterdir():
+    for path in Path(__file__).with_name("containers").iterdir():
         container.write(f"/etc/containers/{path.name}", path.read_text())
     container.run("rm -rf /var/lib/containers")  # what the package left is of another driver
     make_writable(container)

@@ -12,9 +12,6 @@ USERS = {"ada": 4242, "eve": 4343}
 ACCOUNTS = {"ada": "bio", "eve": "physics"}
 
 CONF = Path(__file__).with_name("slurm.conf").read_text("utf-8").replace("ADDRESS", ADDRESS)
-DATABASE = Path(__file__).with_name("slurmdbd.conf").read_text(encoding="utf-8")
-GRES = "Name=gpu File=/dev/nvidia[2-3]\nName=gpu File=/dev/nvidia[0-1]\n"
-CGROUP = "CgroupPlugin=cgroup/v{}\nConstrainDevices=yes\n"
 
 TRAIN = Path(__file__).with_name("train.sh").read_text(encoding="utf-8")
 STEPS = """#!/bin/sh
@@ -31,9 +28,9 @@ class Cluster:
         host = self.run("hostname")
         files = {
             "slurm": CONF,
-            "gres": GRES,
-            "cgroup": CGROUP.format(version),
-            "slurmdbd": DATABASE,
+            "gres": "Name=gpu File=/dev/nvidia[2-3]\nName=gpu File=/dev/nvidia[0-1]\n",
+            "cgroup": f"CgroupPlugin=cgroup/v{version}\nConstrainDevices=yes\n",
+            "slurmdbd": Path(__file__).with_name("slurmdbd.conf").read_text(encoding="utf-8"),
         }
         for name, text in files.items():
             container.write(f"/etc/slurm/{name}.conf", text.replace("HOST", host))

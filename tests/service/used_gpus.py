@@ -22,7 +22,6 @@ from agent.simulator.gpu import SimulatedGpuProcess
 
 GIB = 1 << 30
 USED = Path("/run/gpus")
-SIMULATED = "dgx-station-v100:idle"
 MINORS = (2, 0, 3, 1)
 """The numbers of device files by NVML's index."""
 
@@ -67,7 +66,7 @@ def _alive(file: Path) -> Iterator[int]:
 
 def hardware(_: object, clock: Clock, **_kept: object) -> Hardware:
     """In place of `hardware_of`."""
-    machine = SimulatedSystem(parse(SIMULATED), clock)
+    machine = SimulatedSystem(parse("dgx-station-v100:idle"), clock)
     threading.Thread(target=follow, args=(machine,), daemon=True).start()
     real = real_host()
     files = DriverFiles(gpu.uuid for gpu in machine.gpus)

@@ -21,7 +21,6 @@ from tests.support.patience import PATIENCE
 from tests.support.prometheus import free_port, wait_for
 from tests.support.repository import ROOT
 
-FILES = ROOT / "deploy/fleet"
 EVERY = "1s"
 SCALE = 1 / 30
 """Factor on the rules' and Alertmanager's times: an agent is down after 4 s."""
@@ -125,7 +124,7 @@ class Monitors:
 
     def configured(self, name: str, output: str, changes: Mapping[str, str]) -> Path:
         """A file of deploy/fleet, with other words in place of those that are its own."""
-        text = (FILES / name).read_text()
+        text = ((ROOT / "deploy/fleet") / name).read_text()
         changed = {"scrape_interval: 15s": f"scrape_interval: {EVERY}", **changes}
         changed["scrape_timeout: 10s"] = f"scrape_timeout: {EVERY}"
         for before, after in changed.items():

@@ -28,10 +28,7 @@ from agent.sources import activity, gpu, xid
 from tests.support.alert_input import SCRAPE, Case, Points, System, growing, named
 from tests.support.repository import ROOT
 
-CASES = ROOT / "tests/alerts/cases"
 COMPUTED = re.compile(r"\$\{(.+?)\}")
-RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-LABEL = re.compile(r'(\w+)="([^"]*)"')
 REPEATED = re.compile(r"\(([^)]*)\) x(\d+)")
 
 
@@ -73,14 +70,14 @@ def _computed(text: str, system: System) -> str:
 def _series(key: str, system: System) -> Iterator[tuple[str, dict[str, str]]]:
     """The names and labels for which a key stands."""
     key = _computed(key, system)
-    if found := RANGE.search(key):
+    if found := re.search(r"\{(\d+)\.\.(\d+)\}", key):
         for number in range(int(found[1]), int(found[2]) + 1):
             yield from _series(f"{key[: found.start()]}{number}{key[found.end() :]}", system)
         return
     name, _, inside = key.partition("{")
     inside = re.sub(r"\bgpu (\d+)", rf'gpu="\1", uuid="{system.uuid}-\1"', inside)
     inside = re.sub(r'"GPU (\d+)"', rf'"{system.uuid}-\1"', inside)
-    yield name, dict(LABEL.findall(inside))
+    yield name, dict(re.findall(r'(\w+)="([^"]*)"', inside))
 
 
 def points(text: str, every: int) -> Points:
@@ -134,7 +131,7 @@ def _by_cause(
 def tables() -> list[Table]:
     return [
         Table(f"{path.stem}-{name}", content)
-        for path in sorted(CASES.glob("*.toml"))
+        for path in sorted((ROOT / "tests/alerts/cases").glob("*.toml"))
         for name, content in tomllib.loads(path.read_text(encoding="utf-8")).items()
     ]
 

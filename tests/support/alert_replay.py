@@ -27,7 +27,6 @@ from tests.support.alert_input import TARGET
 from tests.support.machines import Played
 
 SCALE = 1 / 30
-METRIC = re.compile(r"\bdgx_[a-z0-9_]+")
 RECORD = re.compile(r"[a-z_]+:[a-zA-Z0-9_:]+")
 
 Series = dict[str, list[str]]
@@ -36,7 +35,7 @@ Series = dict[str, list[str]]
 @cache
 def used() -> frozenset[str]:
     """The metrics that the rules ask for: the others need not be replayed."""
-    return frozenset(METRIC.findall("".join(rules(Settings()).values())))
+    return frozenset(re.findall(r"\bdgx_[a-z0-9_]+", "".join(rules(Settings()).values())))
 
 
 def record(machine: Played, seconds: int, wanted: frozenset[str]) -> Series:

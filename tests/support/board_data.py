@@ -22,7 +22,6 @@ PATH = "path:dgx_bandwidth_saturated_seconds:increase5m"
 BUSY, DEVICE = "dgx_disk_busy_seconds_total", re.compile(r'device="[^"]*"')
 LIMIT = "dgx_bandwidth_limit_bytes_per_second"
 LOST = re.compile(r'state="(starved|throttled|held|hung)"')
-OF_ONE_GPU = re.compile(r'(gpu|uuid)="[^"]*",?')
 
 
 class BoardRecords:
@@ -46,7 +45,7 @@ class BoardRecords:
         for (name, labels), value in now.items():
             grown = value - self._before.get((name, labels), 0.0)
             if name == STATE and grown > 0:
-                nodes[OF_ONE_GPU.sub("", labels).rstrip(",")] += grown
+                nodes[re.sub(r'(gpu|uuid)="[^"]*",?', "", labels).rstrip(",")] += grown
             if grown > 0 and name == STATE and LOST.search(labels):
                 yield f"gpu_state_cause:dgx_gpu_lost_seconds:increase5m{{{labels}}} {grown!r}"
             if grown > 0 and name == FULL:

@@ -59,9 +59,6 @@ def queries() -> list[Asked]:
     ]
 
 
-VARIABLE = re.compile(r"\$([a-z_]\w*|\{\w+\})")
-
-
 def shown(
     prometheus: Prometheus,
     asked: Asked,
@@ -86,7 +83,7 @@ def substituted(expr: str, **values: str) -> str:
     def value(match: re.Match[str]) -> str:
         return values[match[1].strip("{}")]
 
-    return VARIABLE.sub(value, expr)
+    return re.sub(r"\$([a-z_]\w*|\{\w+\})", value, expr)
 
 
 EVERYTHING = dict.fromkeys(("job", "instance", "gpu"), ".+") | {"cluster": ".*", "rack": ".*"}

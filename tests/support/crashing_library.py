@@ -6,7 +6,6 @@ import struct
 from pathlib import Path
 
 NAME = "libnvidia-ml.so.1"
-SYMBOL = b"nvmlInitWithFlags"
 MACHINES = {"x86_64": (62, b"\x0f\x0b"), "aarch64": (183, b"\0\0\0\0")}
 """ELF's number of the processor, and an instruction that it refuses."""
 
@@ -17,7 +16,7 @@ LOAD, DYNAMIC_SEGMENT, STACK, EXECUTABLE, WRITABLE = 1, 2, 0x6474E551, 5, 6
 def make(folder: Path) -> Path:
     """Write it into the folder, for LD_LIBRARY_PATH."""
     machine, instruction = MACHINES[platform.machine()]
-    names = b"\0" + SYMBOL + b"\0"
+    names = b"\0" + b"nvmlInitWithFlags" + b"\0"
     entries = ((4, HASHES), (6, SYMBOLS), (5, STRINGS), (10, len(names)), (11, 24), (0, 0))
     dynamic = b"".join(struct.pack("<QQ", *entry) for entry in entries)
     parts = {

@@ -105,9 +105,6 @@ def test_a_wrong_input_of_the_look_is_reported() -> None:
         in_child(look, timeout=1e6)
 
 
-SECRET = Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8")
-
-
 def test_kernel_lines_of_drivers_alone_are_in_a_bundle() -> None:
     lines = [
         "NVRM: Xid (PCI:0000:1b:00): 31, pid=7, name=alice secret, Ch 00000008",
@@ -126,7 +123,7 @@ def test_kernel_lines_of_drivers_alone_are_in_a_bundle() -> None:
 
 def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    config.write_text(SECRET)
+    config.write_text(Path(__file__).with_name("secrets.toml").read_text(encoding="utf-8"))
     bundle = tmp_path / "bundle.tar.gz"
     write(bundle, {"earlier": ""})
     words = ("--bundle", str(bundle), "--config", str(config))

@@ -39,8 +39,6 @@ SHOWN = Path(__file__).with_name("scontrol.json").read_text(encoding="utf-8")
 """As data_parser/v0.0.39 to v0.0.44 write it (Slurm 23.02 to 25.11); keys that no one reads are
 left out."""
 
-FILE = Path(__file__).with_name("fleet.toml").read_text(encoding="utf-8")
-
 WRONG = CASES["wrong"]
 
 
@@ -112,7 +110,7 @@ def test_a_file_is_written_where_it_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, output = tmp_path / "fleet.toml", tmp_path / "dgx.json"
-    source.write_text(FILE)
+    source.write_text(Path(__file__).with_name("fleet.toml").read_text(encoding="utf-8"))
     for _ in range(2):
         assert run_command(["inventory", "--file", str(source), "--output", str(output)]) == 0
     assert capsys.readouterr().out == f"{output}: 4 targets, 1 of them drained\n"

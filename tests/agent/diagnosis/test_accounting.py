@@ -21,11 +21,9 @@ from tests.support.nightly import NIGHTLY, covering
 
 CASES = tomllib.loads(Path(__file__).with_name("accounting.toml").read_text("utf-8"))
 
-EXPECTED = CASES["expected"]
 OTHERS = {"starved-pcie": "idle/none", "starved-peer": "starved/peer"}
 """State of the GPUs other than the first; the same if not given."""
 
-FIRST = {"starved-peer": "busy/none"}
 SECONDS = {"held": 80}
 """A GPU is held after a minute at rest, and a new pair leads ten seconds later."""
 
@@ -70,7 +68,7 @@ def observed(bench: AgentBench | Moment, gpu: str = "0") -> float:
 )
 def test_each_scenario_is_judged_as_what_it_is(system: str, scenario: str) -> None:
     machine = played(f"{system}:{scenario}")
-    first = FIRST.get(scenario, EXPECTED[scenario])
+    first = {"starved-peer": "busy/none"}.get(scenario, CASES["expected"][scenario])
     others = OTHERS.get(scenario, first)
     found = verdicts(machine.at(SECONDS.get(scenario, LED_BY)))
     assert found == {gpu: first if gpu == "0" else others for gpu in found}

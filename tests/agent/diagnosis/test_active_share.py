@@ -181,12 +181,9 @@ def test_rest_at_the_lower_level_is_not_taken_from_the_active_share() -> None:
     assert divide(mine, {PEER: mine}).busy == 0.325
 
 
-OVERLOADED = second(100, 87.9, 11.0, 53.0, 0.7)
-
-
 def test_what_moves_behind_the_culprits_kernels_is_no_communication_of_the_waiter() -> None:
     """Bytes alone do not say when they moved: once all are there, all transfer as long."""
-    culprit = replace(OVERLOADED, payload=0.05, sent=0.05)
+    culprit = replace(second(100, 87.9, 11.0, 53.0, 0.7), payload=0.05, sent=0.05)
     waiter = replace(second(100, 49.9, 4.4, 21.0, 0.7, lower=0.6), payload=0.05, sent=0.05)
     found = divide(waiter, {PEER: culprit})
     assert found.waits_for == PEER

@@ -69,7 +69,6 @@ SLOT: Wires = {("pcie", "gpu0", GPU, "receive"): (0.5, LIMIT)}
 
 THREAD, CPU, DISK = Cause.HOST_THREAD, Cause.CPU, Cause.DISK
 NETWORK, PCIE, UNKNOWN = Cause.NETWORK, Cause.PCIE, Cause.UNKNOWN
-LOADING: Doing = (0.3, 0.0, 0.0)
 ALSO = {"reads": READS, "quiet_disk": QUIET_DISK, "nfs": NFS, "arrives": ARRIVES}
 SERIES = {
     "written": (work.CGROUP_WRITTEN, GPU),
@@ -158,7 +157,7 @@ def test_hidden_processes_are_unknown_with_a_doubt() -> None:
 
 
 def test_what_was_seen_leaves_no_doubt_and_what_gpm_would_show_does() -> None:
-    seen = threads(0.5, LOADING)
+    seen = threads(0.5, (0.3, 0.0, 0.0))
     assert list(doubts(evidence(seen))) == []
     blind = {key: value for key, value in seen.items() if key[0] is not activity.SM_ACTIVE}
     assert [fact.kind for fact in doubts(evidence(blind))] == [FactKind.WITHOUT_GPM]

@@ -16,7 +16,6 @@ from tests.support.frozen_clock import FrozenClock
 
 TAPE = Path(__file__).parents[2] / "tapes" / "jobs" / "two-h100.tape"
 SLOWER, HUNG, END = 112.1, 183.6, 205  # s of the tape
-STOPPED_GPU = 1
 
 
 def test_when_a_real_job_became_slower_and_when_it_hung() -> None:
@@ -43,5 +42,5 @@ def test_when_a_real_job_became_slower_and_when_it_hung() -> None:
     assert [since for _, since, _ in slower] == pytest.approx([SLOWER] * len(slower), abs=5)
     assert max(ratio for *_, ratio in slower) == pytest.approx(0.05, abs=0.01)
     assert HUNG < hung[0][0] < HUNG + 16
-    assert named == {(STOPPED_GPU, CulpritState.STOPPED)}
+    assert named == {(1, CulpritState.STOPPED)}
     assert [since for _, since in hung] == pytest.approx([HUNG] * len(hung), abs=5)

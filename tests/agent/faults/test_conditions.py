@@ -38,13 +38,12 @@ SHARED = [
 HIDE_ALL = re.findall(r'alertname="(\w+)"', " ".join(rule.source_matchers[0] for rule in OF_ALL))
 """Alerts that hide those of a whole node or GPU."""
 
-SERIES = re.compile(r"(\w+)\{(.*)\}")
 LABEL = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")')
 
 
 def parsed(series: str) -> tuple[Metric, Labels] | None:
     """The metric and labels of a series; None where the agent does not have it."""
-    found = SERIES.fullmatch(series)
+    found = re.fullmatch(r"(\w+)\{(.*)\}", series)
     assert found
     metric = METRICS.get(found[1])
     if metric is None:

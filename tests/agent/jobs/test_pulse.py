@@ -21,8 +21,6 @@ from tests.support import power_signals as power
 from tests.support.power_signals import Phase, Samples
 from tests.support.repository import ROOT
 
-FOLDER = ROOT / "tests/agent/jobs/traces"
-
 
 class Trace(NamedTuple):
     """Samples of one GPU, and the true steps: from a time on, so long."""
@@ -39,7 +37,7 @@ def trace(name: str) -> Trace:
     """The recorded power of one GPU under a labelled load. Its file holds the differences of times
     (0.1 ms) and of power (0.1 W), and from when on which step took how long by the load's own clock
     (seconds; null where it has no regular steps, or steps too short for the samples)."""
-    text = gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes())
+    text = gzip.decompress((ROOT / "tests/agent/jobs/traces" / f"{name}.json.gz").read_bytes())
     read = json.loads(text)
     times = (tenths / 1e4 for tenths in accumulate(read["tenths_of_ms"]))
     watts = (tenths / 10 for tenths in accumulate(read["deciwatts"]))

@@ -31,12 +31,10 @@ from tests.support.kernel_counters import Mark, between, marked
 from tests.support.patience import PATIENCE
 from tests.support.process_tree import GPU, of
 
-READINGS = 6
 BETWEEN = 0.5  # seconds
 TICK = 0.01
 """Seconds of CPU time that the kernel counts by."""
 
-BURN = "print('burns', flush=True)\nwhile True: pass"
 SLEEP = "import time\nprint('sleeps', flush=True)\ntime.sleep(600)"
 MOST_CALLS = 6_000
 CLONE = {"x86_64": 56, "aarch64": 220}
@@ -116,13 +114,13 @@ def counted(marks: Sequence[Mark]) -> Any:
 @pytest.mark.skipif(platform.machine() not in CLONE, reason="needs the number of clone()")
 def test_figures_of_real_processes() -> None:
     gpu_processes, began = GpuProcesses(), time.monotonic()
-    with launched(BURN, SLEEP, WAIT) as launcher:
+    with launched("print('burns', flush=True)\nwhile True: pass", SLEEP, WAIT) as launcher:
         burner, sleeper, waiter = launcher.children()
         wait_until(lambda: sleeper.status() == psutil.STATUS_SLEEPING)
         wait_until(lambda: waiter.status() == psutil.STATUS_DISK_SLEEP)
         gpu_processes.set_processes(GPU, (launcher.pid,))
         read, burnt, spent = reader(gpu_processes), [], []
-        for _ in range(READINGS):  # the first is forgotten by the last
+        for _ in range(6):  # the first is forgotten by the last
             time.sleep(BETWEEN)
             (reading, by_launcher), by_burner = marked(
                 lambda: marked(read, lambda: used(launcher)), lambda: used(burner)

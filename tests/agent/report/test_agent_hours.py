@@ -113,14 +113,13 @@ def test_a_job_is_found_by_the_process_in_its_name() -> None:
 
 
 DEEP = b"[" * 200_000
-PIECE = b"[1,2,3," * 10_000
 
 
 @pytest.mark.parametrize(
     ("status", "content", "times"),
     [
         (200, DEEP, 1),
-        (200, PIECE, 10**9),
+        (200, b"[1,2,3," * 10_000, 10**9),
         (200, b"\xff\xfe\xfd", 1),
         (200, b"", 1),
         (503, DEEP, 99),

@@ -24,12 +24,9 @@ from tests.support.prometheus import Prometheus
 from tests.support.repository import ROOT
 
 HOUR, SCRAPE = 3600.0, 15.0
-BLOCK = 2 * HOUR
 NODES = 8
-USERS = ("ada", "bob", "eve")
 IDLE, BUSY, STARVED = "idle/none", "busy/none", "starved/disk"
 POWER = {IDLE: 60.0, BUSY: 600.0, STARVED: 200.0}  # W
-NEAR = 1e-3
 LONG = 8 * HOUR
 """Seconds of a job from which two scrapes, at its begin and its end, are less than that."""
 
@@ -58,7 +55,7 @@ def spells(dice: random.Random, span: float, numbers: Iterator[int]) -> Iterator
         if at > rest:
             starved = dice.uniform(0.05, 0.6)
             shares = {BUSY: 1 - starved, STARVED: starved}
-            yield Spell(rest, at, next(numbers), dice.choice(USERS), shares)
+            yield Spell(rest, at, next(numbers), dice.choice(("ada", "bob", "eve")), shares)
 
 
 class Booked:
@@ -125,7 +122,7 @@ def filled(folder: Path, machines: Mapping[str, list[Spell]], began: float) -> P
     end = began + max(done[-1].end for done in machines.values()) + 300
     with database:
         # promtool stops at the first block of two hours in which no evaluation is due.
-        start = began - began % BLOCK
+        start = began - began % (2 * HOUR)
         words = [f"--start={start:.0f}", f"--end={end:.0f}", "--eval-interval=5m"]
         words += [f"--url={database.address}", f"--output-dir={database.data}", str(RULES)]
         command = ["promtool", "tsdb", "create-blocks-from", "rules", *words]
@@ -183,7 +180,7 @@ def test_what_is_reported_is_what_was(
             assert shares
             off[by] = max(shares)
     print("at most off:", {by: f"{share:.4%}" for by, share in off.items()})
-    assert max(off.values()) < NEAR
+    assert max(off.values()) < 1e-3
 
 
 OF_STATE = "instance_job_id_state_cause:dgx_gpu_state_seconds:increase5m"

@@ -24,7 +24,6 @@ from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import AgentBench, first_gpus, watched
 from tests.support.patience import PATIENCE
 
-EVERYTHING = Settings(ProcessConfig(series=4), JobConfig(info=True))
 ODD = (
     *("", "\0", "\n", " ", "-1", "0x", "0", "max", "nan", "inf", "-inf", "1e999", "½", "٣", "²"),
     *("9" * 30, "9" * 400, "9" * 5000, "4294967295", "18446744073709551615", "x" * 70_000),
@@ -88,7 +87,7 @@ def garbled(system: str, seed: int, texts: list[str], share: float) -> tuple[Age
     machine = simulation.SimulatedSystem(simulation.parse(system), clock)
     files = Garbled(machine.host.files, Random(seed), texts, 0.0)
     host = Host(files, machine.host.psutil, machine.host.login)
-    bench = watched(machine, clock, EVERYTHING, host)
+    bench = watched(machine, clock, Settings(ProcessConfig(series=4), JobConfig(info=True)), host)
     files.share = share
     return bench, files
 

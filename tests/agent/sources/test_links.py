@@ -145,9 +145,6 @@ def test_without_a_switch_nothing_is_reported() -> None:
     assert not simulated("dgx-station-v100:idle").run(3).samples.all(pcie.UPLINK)
 
 
-FIRST = "0"
-
-
 @pytest.fixture(scope="module")
 def tray() -> AgentBench:
     """A tray of GB200 with a faulty link, after links were read twice."""
@@ -158,7 +155,7 @@ def tray() -> AgentBench:
 
 def of_gpu(bench: AgentBench, metric: Metric, *labels: str) -> Any:
     found = bench.samples.all(metric).items()
-    return next((v for k, v in found if k[0] == FIRST and k[2:] == labels), None)
+    return next((v for k, v in found if k[0] == "0" and k[2:] == labels), None)
 
 
 def test_a_faulty_link_of_the_fifth_generation_recovers_and_others_do_not(tray: AgentBench) -> None:

@@ -14,8 +14,6 @@ from agent.sources import activity, ecc, gpu, instances, memory, power, process,
 from tests.support.machines import AgentBench, simulated
 from tests.support.statuses import status_of
 
-NO_UTF8 = b"NVIDIA \xff\xfe"
-
 
 def answering(name: str, answer: Callable[..., Any]) -> AgentBench:
     """A machine of two GPUs on which one function of the library does this."""
@@ -25,7 +23,7 @@ def answering(name: str, answer: Callable[..., Any]) -> AgentBench:
 
 
 def no_utf8(*_: Any) -> str:
-    return NO_UTF8.decode()
+    return b"NVIDIA \xff\xfe".decode()
 
 
 @pytest.mark.parametrize("call", ["Name", "Serial", "VbiosVersion"])

@@ -39,7 +39,6 @@ pytestmark = pytest.mark.root
 
 MIB = 1 << 20
 AMOUNT = 1024 * MIB
-SECTOR = 512
 
 OWN = getpid()  # two runs of the tests may share a machine
 NETNS = f"dgx-test-{OWN}"
@@ -50,7 +49,6 @@ LIMIT = 10e6  # bytes per second
 PACE = 2.5 * LIMIT  # what passes at most: it may come to less where the CPUs are busy
 THRESHOLD = 0.9 * LIMIT
 FULL = 5.0  # seconds
-MOST_TICKS = 60
 AMPLE = 100_000  # mebibytes: more than is waited for
 SENT = Path(f"/sys/class/net/{NEAR}/statistics/tx_bytes")
 PATH = ("network", NEAR, "", "", "transmit")
@@ -125,7 +123,7 @@ def test_disk_bytes_are_those_that_fio_moved(
 
     def counter() -> int:
         fields = Path(f"/sys/block/{device}/stat").read_text().split()
-        return SECTOR * int(fields[{"read": 2, "write": 6}[direction]])
+        return 512 * int(fields[{"read": 2, "write": 6}[direction]])
 
     if direction == "read":
         fio("write", file)
@@ -221,7 +219,7 @@ def test_a_veth_above_its_configured_limit_is_saturated_for_as_long() -> None:
     ticks = [tick(), tick()]  # the first of a counter reports no rate
     least = most = 0.0  # seconds that were saturated for certain, and that may have been
     with sending(AMPLE):
-        while least < FULL and len(ticks) < MOST_TICKS:
+        while least < FULL and len(ticks) < 60:
             ticks.append(tick())
             lay = between(ticks[-2][1], ticks[-1][1])
             if is_reported(ticks[-1][0], lay):

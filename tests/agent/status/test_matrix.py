@@ -32,10 +32,7 @@ def test_an_odd_machine_is_laid_out(name: str) -> None:
         assert " min" not in group.text
 
 
-EXAMPLE = Path(__file__).with_name("example.json")
-
-
 def test_the_example_is_a_whole_status() -> None:
-    text = EXAMPLE.read_bytes()
+    text = Path(__file__).with_name("example.json").read_bytes()
     status = msgspec.json.decode(text, type=Status)
     assert msgspec.json.decode(msgspec.json.encode(status)) == msgspec.json.decode(text)

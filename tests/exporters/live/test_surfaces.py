@@ -19,11 +19,8 @@ from tests.support.statuses import Shown, shown
 SECONDS = {False: 80, True: 240}
 """In the short form, and in the long one."""
 
-WIDE = 10_000
-SHORT = ("checkpoint", "gpu-lost")
 
-
-@pytest.mark.parametrize("scenario", shortly(SCENARIOS, SHORT))
+@pytest.mark.parametrize("scenario", shortly(SCENARIOS, ("checkpoint", "gpu-lost")))
 def test_all_surfaces_say_the_same_in_each_second(
     scenario: str, request: pytest.FixtureRequest
 ) -> None:
@@ -53,7 +50,7 @@ class Surfaces:
             yield "open page"
         if _meaning(shown_first["status"]) != _meaning(api):
             yield "new page"
-        terminal = "\n".join(page(StatusView(status), WIDE))
+        terminal = "\n".join(page(StatusView(status), 10_000))
         yield from (f"terminal: {text}" for text in _said(api) if text not in terminal)
         yield from self._jobs(api)
 

@@ -143,8 +143,8 @@ def shares(records: list[RankRecords], since: int, until: int) -> list[Slice]:
     edges = np.unique(np.clip(np.concatenate(every), since, until))
     length = np.diff(edges).astype(float)
     cover = Cover(edges)
-    busy = [_busy(one, cover) for one in records]
-    copies = [_copies(one, cover) for one in records]
+    busy = [_covered(one, cover, KERNEL, ON_GPU) for one in records]
+    copies = [_covered(one, cover, TO_GPU, FROM_GPU) for one in records]
     waits = [_waits(one, cover) for one in records]
     late = _late(records, cover)
     found = []
@@ -259,16 +259,10 @@ def _filled(one: RankRecords) -> tuple[Any, Any]:
     return starts, np.where((gap > 0) & (gap <= LAUNCH_GAP), following, ends)
 
 
-def _busy(one: RankRecords, cover: Cover) -> Any:
+def _covered(one: RankRecords, cover: Cover, *kinds: int) -> Any:
     starts, ends = _filled(one)
-    own = np.isin(one.trace["kind"], (KERNEL, ON_GPU))
+    own = np.isin(one.trace["kind"], kinds)
     return cover(starts[own], ends[own])
-
-
-def _copies(one: RankRecords, cover: Cover) -> Any:
-    starts, ends = _filled(one)
-    over = np.isin(one.trace["kind"], (TO_GPU, FROM_GPU))
-    return cover(starts[over], ends[over])
 
 
 def _waits(one: RankRecords, cover: Cover) -> dict[str, Any]:
