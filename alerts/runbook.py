@@ -53,8 +53,6 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     return "\n".join(lines) + "\n"
 
 
-ANCHORED = re.compile(r'<a id="(\w+)"></a>(.+)')
-CODE = re.compile(r"`([^`]+)`")
 LINK = re.compile(r"\[([^]]+)\]\((#\w+)\)")
 RULE = re.compile(r"\|[-| ]+\|")
 
@@ -88,7 +86,7 @@ def _heading(line: str) -> str:
     """Return an HTML heading for a Markdown one. Its name and the lowercase form are anchors."""
     marks, _, text = line.partition(" ")
     level = len(marks)
-    if anchored := ANCHORED.fullmatch(text):
+    if anchored := re.fullmatch(r'<a id="(\w+)"></a>(.+)', text):
         name, title = anchored.groups()
         other = f'<a id="{name}"></a>' if name != name.lower() else ""
         return f'<h{level} id="{name.lower()}">{other}{title}</h{level}>'
@@ -103,5 +101,5 @@ def _rows(lines: list[str]) -> Iterator[str]:
 
 
 def _inline(text: str) -> str:
-    marked = CODE.sub(r"<code>\1</code>", escape(text, quote=False))
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
     return LINK.sub(r'<a href="\2">\1</a>', marked)

@@ -43,7 +43,6 @@ EXPECTED = f"names of hosts such as dgx[001-124], separated by commas, fewer tha
 
 Name = Annotated[str, Meta(pattern=r"\S", description="a name")]
 Hosts = Annotated[str, Meta(pattern=r"\S", description="names of hosts such as dgx[001-124]")]
-Port = Annotated[int, Meta(ge=1, le=65535, description="a port from 1 to 65535")]
 
 OFF_STATES = {"FUTURE", "DYNAMIC_FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
 """Node states in which Slurm does not expect a response (node_state_flags in
@@ -74,7 +73,7 @@ class FleetFile(Struct, frozen=True, forbid_unknown_fields=True):
     contains only racks and drained nodes."""
 
     cluster: str = ""
-    port: Port = 9935
+    port: Annotated[int, Meta(ge=1, le=65535, description="a port from 1 to 65535")] = 9935
     hosts: str = ""
     slurm: bool = False
     rack: tuple[RackTable, ...] = ()

@@ -43,12 +43,9 @@ def inhibitions(faults: Sequence[Fault]) -> tuple[Inhibition, ...]:
     return tuple(rules)
 
 
-MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
-
-
 @cache
 def _matcher(text: str) -> tuple[str, Callable[[str], bool]]:
-    found = MATCHER.fullmatch(text)
+    found = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', text)
     assert found, text
     name, how, word = found.groups()
     return name, matching(how, word)

@@ -29,7 +29,6 @@ REFRESH = 30
 """Number of ticks between updates of the limits. They change with active links and link speeds."""
 
 KEPT_S = 3600.0  # s for which a missing path is kept, as a lost GPU may return
-PATHS_KEY = ReadKey("bandwidth", "paths")
 
 
 class TrafficCounter(NamedTuple):
@@ -166,7 +165,7 @@ class PathAccounts:
             out.add(OBSERVED, account.observed, *key)
             if account.ratio is not None and out.at <= account.until:
                 out.add(RATIO, account.ratio, *key)
-        return out.reading(PATHS_KEY)
+        return out.reading(ReadKey("bandwidth", "paths"))
 
     def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
         settings = self.configuration.current

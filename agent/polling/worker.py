@@ -19,7 +19,6 @@ T = TypeVar("T")
 Finished = Reading | ReadKey
 """A result of a worker: a reading, or the key of a reading to drop because its device is gone."""
 Emit = Callable[[Finished], None]
-Work = Callable[[Emit], None]
 
 Leave = Callable[[], float | None]
 """A function that checks whether the current call hangs. It returns 0 if another thread must take
@@ -72,7 +71,7 @@ class Worker:
     """
 
     name: str
-    work: Work
+    work: Callable[[Emit], None]
     complete: Callable[[], bool]  # whether every read has been run at least once
     clock: Clock
     leave: Leave | None = None

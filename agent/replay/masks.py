@@ -14,12 +14,10 @@ UUID = re.compile(
     r"[0-9a-f]{8}([-_])[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{4}\1[0-9a-f]{12}", re.IGNORECASE
 )
 _NAMES: dict[str, Any] = beside(__file__)
-SHAPES: dict[str, str] = _NAMES["shapes"]
 PROGRAMS, UNTAPED_NAMES = frozenset(_NAMES["programs"]), frozenset(_NAMES["untaped"])
 
 CGROUPS = "/sys/fs/cgroup/"
 GROUP = re.compile("|".join(_NAMES["group"]))
-PART = re.compile(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?")
 
 HOST_NAME_FILES = frozenset({"/proc/sys/kernel/hostname", "/etc/hostname"})
 
@@ -93,7 +91,7 @@ class Masks:
         return re.sub(r"\d+", lambda number: self._mask("user", number[0]), text)
 
     def _part(self, part: str) -> str:
-        found = PART.fullmatch(part)
+        found = re.fullmatch(r"([a-z]+[_@-])?(.*?)(\.slice|\.scope|\.service)?", part)
         if GROUP.fullmatch(part) or found is None:
             return part
         head, name, tail = (group or "" for group in found.groups())
@@ -112,7 +110,7 @@ class Masks:
         with self._lock:
             if (kind, secret) not in self._masks:
                 number = 1 + sum(1 for known, _ in self._masks if known == kind)
-                self._masks[kind, secret] = SHAPES[kind].format(number)
+                self._masks[kind, secret] = _NAMES["shapes"][kind].format(number)
             return self._masks[kind, secret]
 
     def _learn(self, secret: str, mask: str) -> None:

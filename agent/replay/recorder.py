@@ -19,8 +19,6 @@ from agent.replay import answers
 from agent.replay.answers import CALLS, FIELDS, GPM, Json, TapedDevice, TapeWriter
 from agent.replay.masks import CGROUPS, HOST_NAME_FILES, Masks, untaped
 
-Write = Callable[[Any], Json]
-
 
 class RecordingNvml:
     """Wraps an NVML library and records the responses of its functions. Functions whose responses
@@ -55,7 +53,7 @@ class RecordingNvml:
         self,
         name: str,
         *args: Any,
-        write: Write = lambda _: None,  # opaque responses are recorded as None
+        write: Callable[[Any], Json] = lambda _: None,  # opaque responses are recorded as None
         **keywords: Any,
     ) -> Any:
         """Return NVML's response to a call. Record it as encoded by `write`, or the refusal."""

@@ -10,7 +10,6 @@ from pathlib import Path
 import agent
 
 DISTRIBUTION = "dgx-telemetry"
-PACKAGES = ("agent", "alerts", "dashboards", "exporters")
 SOURCE = Path(agent.__file__).parents[1]
 SHIPPED = Path(__file__).parent / "deploy"
 """Directory of FILES in an installed wheel. In a source tree, it is the directory `deploy`."""
@@ -55,7 +54,7 @@ def copy_to(folder: Path) -> None:
             if own and not {"..", "__pycache__"}.intersection(file.parts):
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(str(distribution.locate_file(file)), folder / file)
-    for package in PACKAGES:
+    for package in ("agent", "alerts", "dashboards", "exporters"):
         ignored = shutil.ignore_patterns("__pycache__", "pictures")
         shutil.copytree(SOURCE / package, folder / package, ignore=ignored)
     target = folder / SHIPPED.relative_to(SOURCE)

@@ -132,7 +132,6 @@ BESIDE_WORK = 1.7  # the same ratio while kernels compute, measured on H100 and 
 FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2; V100 peers reached 47.9 of 50 GB/s
 PCIE_OVERHEAD = 1.078  # measured overhead of the transaction layer, 20 bytes per 256 bytes
 PCIE_POLLING = 1e6  # bytes per second caused by the agent's own queries
-NS = 1e9
 BIT_FLIPS = 0.2  # uncorrected ECC errors per second of failing memory
 SPREAD = 0.01  # relative variation in power between boards
 
@@ -217,7 +216,7 @@ class SimulatedGpu:
             self.buffers.begin = now
             return
         steady = {
-            "thermal": NS * self.work.slowed,
+            "thermal": 1e9 * self.work.slowed,
             "ecc": BIT_FLIPS * self.flipping,
             "ecc_corrected": self.health.corrected,
             "pcie_replays": self.health.replays,

@@ -20,7 +20,6 @@ MOUNT_LINES = (
     "sysfs /sys sysfs rw,relatime 0 0",
     "tmpfs /run tmpfs rw,nosuid,nodev 0 0",
 )
-SHARED_MOUNT = "storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=1048576 0 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def _mounts(machine: Machine) -> list[str]:
     if devices.arrays:
         found.append(f"/dev/{data} /raid ext4 rw,relatime 0 0")
     if devices.load.mounted:
-        found.append(SHARED_MOUNT)
+        found.append("storage:/datasets /mnt/datasets nfs4 rw,relatime,vers=4.2,rsize=1048576 0 0")
     return found
 
 

@@ -29,8 +29,6 @@ runs, enough for a verdict. PAUSE: seconds of training between two scenarios."""
 WAITS_FOR_NODE, SLOW_NODE = "waits-for-node", "slow-node"
 """Scenarios that run only in fleets, in which the machine runs one part of a multi-node job."""
 
-XID_NAME = re.compile(r"xid-([1-9]\d{0,2})")
-
 
 class Need(Struct, frozen=True, forbid_unknown_fields=True):
     """A requirement of scenarios: its description, and the conditions for `meets` (`of`)."""
@@ -66,7 +64,7 @@ FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
 
 def _fault(name: str) -> Breakage | None:
-    if found := XID_NAME.fullmatch(name):
+    if found := re.fullmatch(r"xid-([1-9]\d{0,2})", name):
         return Breakage(call=(("xid", int(found[1])),), at=5.0, every=20.0)
     if name in (WAITS_FOR_NODE, SLOW_NODE):
         return Breakage()

@@ -204,7 +204,6 @@ DISK = re.compile(r"(nvme\d+n\d+|sd[a-z]+)")
 DEAD = frozenset({"dead", "deleting", "deleting (no IO)", "offline", "transport-offline"})
 """States of an NVMe controller or SCSI device that has failed. All other states are temporary."""
 
-ALARM = re.compile(r"/temp\d+_alarm$")
 SMART = "/run/dgx-telemetry-smart/objects.json"
 """File with the udisks2 objects. dgx-telemetry-smart.service writes it every ten minutes, because
 only root can query the disks. The file is removed when the service stops. storaged.org/udisks/docs
@@ -236,7 +235,7 @@ def _signs(files: FileTree, out: ReadOutput) -> None:
         chips = [f"{device}/{name}" for name in names_in(files, device) if "hwmon" in name]
         chips += [f"{chip}/{name}" for chip in chips for name in names_in(files, chip)]
         found = [f"{chip}/{file}" for chip in chips for file in names_in(files, chip)]
-        flags = [flag(files, path) for path in found if ALARM.search(path)]
+        flags = [flag(files, path) for path in found if re.search(r"/temp\d+_alarm$", path)]
         alarms = [raised for raised in flags if raised is not None]
         silent = Absent(Reason.UNSUPPORTED, f"{disk} reports no alarm of its temperature")
         out.add(FAULT, any(alarms) if alarms else silent, disk, "temperature")

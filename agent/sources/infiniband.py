@@ -14,7 +14,6 @@ from agent.polling.reads import Read, ReadOutput, fixed
 from agent.sources.context import HostOptions, Listing, bounded, is_virtual
 
 CLASS = "/sys/class/infiniband"
-MOST_DIGITS = 9
 _METRICS = declared_beside(__file__)
 RECEIVED = _METRICS["dgx_infiniband_received_bytes_total"]
 TRANSMITTED = _METRICS["dgx_infiniband_transmitted_bytes_total"]
@@ -132,7 +131,7 @@ def rate(files: FileTree, folder: str) -> float:
         raise Absent(Reason.UNKNOWN, f"{path} has no meaning while the port is down")
     text = read_text(files, path)
     number, _, unit = text.partition(" ")
-    known = number.replace(".", "", 1).isdecimal() and len(number) <= MOST_DIGITS
+    known = number.replace(".", "", 1).isdecimal() and len(number) <= 9
     if not known or not unit.startswith("Gb/sec"):
         raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected <n> Gb/sec")
     return float(number) * 1e9 / 8

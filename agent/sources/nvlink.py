@@ -42,7 +42,6 @@ TOTALS, PER_LINK = (dict(zip(these, _FIELDS, strict=True)) for these in (_OF_ALL
 NVLINK5_BYTES = {138: 202, 139: 204}  # bytes instead of KiB
 KINDS = _METRICS.kinds[ERRORS.name]
 
-LINK_DOWN = Absent(Reason.UNKNOWN, "the link is down")
 REMOTES = {0: "gpu", 1: "npu", 2: "switch"}  # `nvmlIntNvLinkDeviceType_t`
 LINK_SPEED = {"pascal": 20e9, "blackwell": 50e9}
 USUAL_LINK_SPEED = 25e9  # Nominal bytes per second per link and direction on others
@@ -85,7 +84,7 @@ class LinkReads:
         GpuRows(self._device, partial(self._bytes, PER_LINK, scopes)).read(out)
         for link in self._down.intersection(links):
             for metric in PER_LINK:
-                out.absent(metric, LINK_DOWN, str(link))
+                out.absent(metric, Absent(Reason.UNKNOWN, "the link is down"), str(link))
 
     def _bytes(
         self, fields: Mapping[Metric, int], scopes: Mapping[int, Labels]

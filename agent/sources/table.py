@@ -37,7 +37,6 @@ def name_of(module: ModuleType) -> str:
 
 
 NAMES = sorted(name_of(module) for module in SOURCES if module not in ALWAYS)
-KNOWN = TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}")
 
 
 class SourcesConfig(Section, frozen=True):
@@ -49,10 +48,7 @@ class SourcesConfig(Section, frozen=True):
 
     def __post_init__(self) -> None:
         for name in self.disable:
-            KNOWN.check(name, "disable")
-
-
-SWITCHED_OFF = Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
+            TextCheck(NAMES.__contains__, f"one of {', '.join(NAMES)}").check(name, "disable")
 
 
 def unless_off(
@@ -65,7 +61,7 @@ def unless_off(
         return
 
     def run(_: ReadOutput) -> None:
-        raise SWITCHED_OFF.without_traceback()
+        raise Absent(Reason.NOT_CONFIGURED, "sources.disable names its source")
 
     key, metrics = ReadKey(name, OFF, *labels[1:]), tuple(declared([module]))
     yield Read(key, metrics, run, fixed(intervals.TOPOLOGY), labels)
