@@ -156,9 +156,6 @@ def miss_two(day: Day) -> None:
     day.unscraped(0.5, ticking=True)
 
 
-HAPPENINGS = (restart, miss_one, reboot, miss_two, reset, reload, reload_beneath)
-
-
 def judged(folder: Path, *parts: Part) -> set[str]:
     day = Day()
     day.play(parts)
@@ -168,7 +165,7 @@ def judged(folder: Path, *parts: Part) -> set[str]:
 def test_nothing_is_reported_of_a_healthy_machine(tmp_path: Path) -> None:
     hours = [
         part
-        for happening in HAPPENINGS
+        for happening in (restart, miss_one, reboot, miss_two, reset, reload, reload_beneath)
         for part in (Part(12, "idle", happening), Part(12, "training", happening))
     ]
     assert judged(tmp_path, *hours) == set()

@@ -61,7 +61,6 @@ FAULTS = tomllib.loads(Path(__file__).with_name("pairs.toml").read_text(encoding
 SECONDS = 110
 """Some counters are read once a minute; the longest `for` is 20 s here."""
 
-ALWAYS = "ecc-rising", "fan-failed", "disk-dead"
 ALERTS = alerts_of(groups(Settings()))
 HIDES = {(fault.alert, by.alert) for fault in ALERTS for by in fault.hiders}
 OF_WHOLE = [re.findall(r"Dgx\w+", rule.source_matchers[0])[0] for rule in OF_ALL]
@@ -93,7 +92,7 @@ def test_a_fault_raises_its_own_alerts(machine: str, tmp_path: Path) -> None:
 
 
 TOGETHER = [
-    ("dgx-a100:training+", ALWAYS),
+    ("dgx-a100:training+", ("ecc-rising", "fan-failed", "disk-dead")),
     *(
         pytest.param("dgx-station-v100:training+", pair, marks=NIGHTLY)
         for pair in combinations(sorted(SINGLE.keys() - {"pcie-replays"}), 2)

@@ -13,7 +13,6 @@ from pathlib import Path
 from tests.bare.systems import HOME, NUMBER, USER, BareSystem, bare_root, furnish
 from tests.support.patience import PATIENCE
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = ("PIP_INDEX_URL", "PIP_CERT", "PIP_TRUSTED_HOST", "PIP_DEFAULT_TIMEOUT")
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 """Variables with which pip and apt reach their registries from here; all others stay outside."""
@@ -39,7 +38,7 @@ class BareMachine:
         furnish(self.root, rights)
 
     def __enter__(self) -> "BareMachine":
-        clone = ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT)]
+        clone = ["git", "clone", "--quiet", "--no-hardlinks", str(Path(__file__).parents[2])]
         subprocess.run([*clone, str(self.root / self.clone)], check=True)
         if self.rights != "root":
             owner = f"{NUMBER}:{NUMBER}"

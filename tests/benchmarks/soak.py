@@ -51,7 +51,6 @@ CHECK_EVERY = 50
 PAGE_OPENS, PAGE_CLOSES = STORMY - 20, STORMY + 40
 WARM_UP = 4 * ROUND
 """Ticks at least; a long soak takes a tenth of it: what is gone is kept for an hour."""
-PAGE = os.sysconf("SC_PAGE_SIZE")
 MOST_GROWTH = 2_000_000
 """Bytes that an agent may grow by after it has warmed up."""
 MOST_BLOCKS = 4_000
@@ -149,7 +148,7 @@ class Soak:
         return Measure(
             ticks=self.ticks,
             seconds=time.process_time(),
-            rss=int(Path("/proc/self/statm").read_text().split()[1]) * PAGE,
+            rss=int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
             traced=tracemalloc.get_traced_memory()[0],
             blocks=sys.getallocatedblocks(),
             files=len(list(Path("/proc/self/fd").iterdir())),

@@ -29,8 +29,6 @@ from tests.support.frozen_clock import FrozenClock
 
 SYSTEM = "dgx-h100:training"
 WARM_UP = 65  # s: every read has run
-TICKS = 120
-ROUNDS = 10
 ROOT = Path(__file__).parents[2]
 
 
@@ -150,8 +148,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("other", nargs="?", type=Path, help="another checkout to compare with")
     parser.add_argument("--system", default=SYSTEM)
-    parser.add_argument("--ticks", type=int, default=TICKS)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--ticks", type=int, default=120)
+    parser.add_argument("--rounds", type=int, default=10)
     arguments = parser.parse_args()
     for line in lines(arguments):
         print(line, flush=True)

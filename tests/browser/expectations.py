@@ -10,8 +10,6 @@ from tests.browser.page import Page
 ALL = -1
 """Stands for every GPU of the machine."""
 
-SHORT_OF_PROCESSORS = "s per second for a CPU, so its readings are late"
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -55,7 +53,7 @@ class Shown:
         wrong += [f"edge {self.edge}"] * (bool(self.edge) and self.edge not in seen["edges"])
         wrong += [f"note {self.note}"] * (self.note not in seen["notes"])
         # An agent on a busy machine has one finding of its own in place of none.
-        said = (self.finding, SHORT_OF_PROCESSORS)
+        said = (self.finding, "s per second for a CPU, so its readings are late")
         found = any(words in line for line in seen["findings"] for words in said)
         return wrong + [f"finding {self.finding}"] * (not found)
 

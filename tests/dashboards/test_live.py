@@ -40,13 +40,11 @@ OF_RACK: dict[str, Any] = {
     "expr": "vector(1)",
     "labels": {"severity": "critical", "rack": "r31"},
 }
-FAST = RuleParameters(AlertThresholds(), 1 / 60)
-OF_FLEETS = ("dgx-fleet-records", "dgx-report", "dgx-fleet")
 RECORDS = [
     {"record": str(rule), "expr": rule.expr}
-    for group in declared(FAST).groups
+    for group in declared(RuleParameters(AlertThresholds(), 1 / 60)).groups
     for rule in group.records
-    if group.name in OF_FLEETS and "median" not in str(rule)
+    if group.name in ("dgx-fleet-records", "dgx-report", "dgx-fleet") and "median" not in str(rule)
 ]
 """As users have them, over seconds in the place of minutes."""
 
@@ -54,7 +52,6 @@ WINDOWS = {"__rate_interval": "15s", "__range": "20s"}
 
 STEPS, MEMORY = "Length of a step", "Memory, and what the driver asks for"
 JOBS = "Jobs, those that lose most first"
-FIRST = "Look here first"
 EMPTY = {
     (board, row["panel"], query): {*row.get("systems", SYSTEMS)}
     for row in tomllib.loads(Path(__file__).with_name("live.toml").read_text("utf-8"))["empty"]
@@ -69,7 +66,7 @@ SOMETIMES = {
     *(asked.place for asked in queries() if "stddev" in asked.target["expr"]),
     ("dgx-gpu", STEPS, "B"),  # a reference, after a minute
     ("dgx-node", JOBS, "A"),  # that lose nothing
-    ("dgx-fleet", FIRST, "H"),  # communication that nothing hides
+    ("dgx-fleet", "Look here first", "H"),  # communication that nothing hides
     ("dgx-fleet", "Time lost, by node and cause", "A"),  # nothing is lost; nothing fires
     *(("dgx-fleet", panel, "A") for panel in OF_THE_ILL),
 }

@@ -113,10 +113,9 @@ LABEL = st.text(
     st.sampled_from(["a", '"', "\\", "\n", "\x85", "\u2028", "#", " ", "\udcff"]), max_size=3
 )
 NUMBER = st.sampled_from([0.0, -0.0, 1.0, 1e7, 123456789.0, -1e-9, 1e300, math.nan, math.inf])
-TICKS = st.lists(st.lists(st.tuples(LABEL, LABEL, NUMBER), max_size=6), min_size=1, max_size=4)
 
 
-@given(TICKS)
+@given(st.lists(st.lists(st.tuples(LABEL, LABEL, NUMBER), max_size=6), min_size=1, max_size=4))
 def test_whatever_changes_is_written_as_the_library_writes_it(
     ticks: list[list[tuple[str, str, float]]],
 ) -> None:

@@ -36,7 +36,6 @@ RESIDENT_OVER_BARE = 1.25
 AFTER_SCRAPE = 0.1
 """Seconds after an answer in which the rest of its work falls due."""
 
-SCRAPES = 50
 SCRAPE_GOAL = 50.0  # ms, 99th percentile: a scrape must not be felt
 SCENARIOS = {"idle": "idle", "all-reduce": "nvlink-saturated", "training": "training"}
 LOAD_SECONDS = 1200.0  # longer than any part: loads are ended, and do not end
@@ -280,7 +279,7 @@ class Price:
         took = []
         with agent.running():
             time.sleep(SETTLES)
-            for _ in range(SCRAPES):
+            for _ in range(50):
                 start = time.perf_counter()
                 agent.fetch()
                 took.append((time.perf_counter() - start) * 1e3)

@@ -17,11 +17,10 @@ from tests.support.patience import PATIENCE
 from tests.support.repository import TAPES
 
 TICK = "dgx_agent_last_tick_timestamp_seconds"
-STARTED = r"listen=http://127\.0\.0\.1:(\d+)/"
 
 
 def serving(running: Running) -> int:
-    return int(running.line(STARTED)[1])
+    return int(running.line(r"listen=http://127\.0\.0\.1:(\d+)/")[1])
 
 
 def scrape(port: int) -> str:

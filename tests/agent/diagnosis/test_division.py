@@ -38,7 +38,6 @@ TRAIN: Figures = {
     (clocks.REASONS, GPU): 0,
     (nvlink.LINKS, GPU): 18,
 }
-NO_PROCESS: Figures = {**TRAIN, (process.PROCESSES, GPU): 0}
 REST: Figures = {**TRAIN, (ACTIVE, GPU): 0.0, (SM, GPU): 0.0, (TENSOR, GPU): 0.0, (DRAM, GPU): 0.0}
 SPINS = {ACTIVE: 1.0, SM: 0.18, TENSOR: 0.0, DRAM: 0.0, WATTS: 125.0}
 REDUCES = {ACTIVE: 0.994, SM: 0.173, TENSOR: 0.0, DRAM: 0.27, WATTS: 280.0}
@@ -83,7 +82,7 @@ STARVED, HEAT = State.STARVED, (State.THROTTLED, Cause.THERMAL)
 HUNG = (State.HUNG, Cause.NONE)
 IN_TURNS = GpuHistory(power=PowerLevels(220, 700, 0.36, distinct=True))
 WAITS = (STARVED, Cause.PEER)
-BASES = {"train": TRAIN, "rest": REST, "no_process": NO_PROCESS}
+BASES = {"train": TRAIN, "rest": REST, "no_process": {**TRAIN, (process.PROCESSES, GPU): 0}}
 OF_GPU = {
     "active": (ACTIVE, GPU),
     "sm": (SM, GPU),
