@@ -78,15 +78,11 @@ def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None 
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
 
 
-def field_key(index: int, field: int | tuple[int, int]) -> str:
-    """Return the key `GPU,field,scope` of an NVML field ID."""
-    number, scope = field if isinstance(field, tuple) else (field, 0)
-    return f"{index},{int(number)},{int(scope)}"
-
-
 def field_keys(index: int, fields: Sequence[int | tuple[int, int]]) -> list[str]:
-    """Return the key of each field in a request. The key of a repeated one ends in `,again`."""
-    keys = [field_key(index, field) for field in fields]
+    """Return the key `GPU,field,scope` of each field in a request. The key of a repeated one ends
+    in `,again`."""
+    scoped = (field if isinstance(field, tuple) else (field, 0) for field in fields)
+    keys = [f"{index},{int(number)},{int(scope)}" for number, scope in scoped]
     return [f"{key},again" if key in keys[:place] else key for place, key in enumerate(keys)]
 
 

@@ -173,7 +173,7 @@ class SimulatedGpu:
         self.processes: list[SimulatedGpuProcess] = []
         self.repair()
         self._origin = 0.0  # start time of a step
-        self._heat = (0.0, self._goal())  # time, degrees Celsius
+        self.heat = (0.0, self.goal())  # time, degrees Celsius
 
     def repair(self) -> None:
         self.slow = 0.0  # s, duration of each call
@@ -199,12 +199,8 @@ class SimulatedGpu:
         number = self.model.links.number if self.model.links else 0
         return ANSWERED if 0 <= link < number else NOT_SUPPORTED
 
-    def settle_at_once(self, now: float) -> None:
-        """Set the temperature to the final value for the current load."""
-        self._heat = (now, self._goal())
-
     def take(self, now: float, work: GpuWork) -> None:
-        self._heat = (now, self.celsius(now))
+        self.heat = (now, self.celsius(now))
         self.work = work
         self.buffers.ripple = work.ripple
         self._origin = now
@@ -263,11 +259,11 @@ class SimulatedGpu:
         return bool(self.processes) or self.work.mean("utilisation") > 0
 
     def celsius(self, now: float) -> float:
-        since, before = self._heat
+        since, before = self.heat
         lag = FEVER_LAG if self.work.overheated else HEAT_LAG
-        return before + (self._goal() - before) * -math.expm1((since - now) / lag)
+        return before + (self.goal() - before) * -math.expm1((since - now) / lag)
 
-    def _goal(self) -> float:
+    def goal(self) -> float:
         if self.work.overheated:
             return self.model.thresholds.slowdown + 1.2
         if self.work.slowed:

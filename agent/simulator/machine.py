@@ -41,7 +41,7 @@ class Machine:
         self._epoch = clock.time()
         self.set_scenario(scenario)
         for gpu in self.gpus:
-            gpu.settle_at_once(self.now)
+            gpu.heat = self.now, gpu.goal()
             gpu.buffers.speed = getattr(clock, "speed", 1.0)
 
     @property
