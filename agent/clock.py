@@ -145,6 +145,21 @@ class SystemClock:
         return time.time() - since_boot if since_boot > STARTED else None
 
 
+class TapeClock(SystemClock):
+    """The clock of a recording that is read to its end at once: each sleep ends immediately."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        self._now += max(0.0, seconds)
+        await asyncio.sleep(0)
+
+
 def _threads() -> dict[int, ThreadTime]:
     """Return the times of this process's threads by thread ID. Omit threads that cannot be read."""
     found = {}

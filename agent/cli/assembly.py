@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.driver_release import DriverConfig, asked_by, device_nodes
-from agent.clock import Clock, SystemClock
+from agent.clock import Clock, SystemClock, TapeClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import STATE, state_folder
 from agent.diagnosis.tick_analysis import TickAnalysis
+from agent.errors import BadInput
 from agent.faults.findings import Search
 from agent.faults.watch import LOOK_EVERY, READER_EVERY, FaultWatch
 from agent.faults.windows import FaultSamples
@@ -74,10 +75,13 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
-    """Return the machine in a recording. Raise TapeError if the recording cannot be read."""
+    """Return the machine in a recording. Raise BadInput if the recording cannot be read or, on a
+    TapeClock, is cut short."""
     from agent.replay.player import Tape, TapePlayer
 
     player = TapePlayer(Tape(path), clock)
+    if player.tape.cut and isinstance(clock, TapeClock):
+        raise BadInput(f"{path} is {player.tape.cut}, expected a whole recording to judge")
 
     def playing(_: float) -> str:
         notes = ", ".join(filter(None, (player.tape.cut, "ended" if player.finished else "")))

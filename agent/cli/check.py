@@ -25,7 +25,7 @@ from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write, check_target
 from agent.diagnosis.disclosure import without_names
 from agent.errors import BadInput, printable
-from agent.hardware.kernel_log import LogLine, RealKernelLog
+from agent.hardware.kernel_log import LogLine, RealKernelLog, nameless
 from agent.hardware.nvml import real_library
 from agent.model import Absent, Snapshot
 from agent.replay.masks import HOST_NAME_FILES, Masks
@@ -52,7 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report, and return the exit status for its most severe finding. The check runs in a
     child process, because opening a file may block."""
     width = terminal_width()
-    answer = in_child(lambda: look_at(arguments, width), arguments.timeout)
+    # A recording takes as long as it is, and cannot hang.
+    longest = arguments.timeout if arguments.replay is None else DAY
+    answer = in_child(lambda: look_at(arguments, width), longest)
     if answer is None or BROKEN in answer:
         answer = without_answer((answer or {}).get(BROKEN, ""), arguments.timeout)
     with suppress(BrokenPipeError):  # the reader has gone, but the status counts
@@ -99,7 +101,8 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
     longest = max(2.0, arguments.timeout - 2.5)  # s; reads that hang must not use up the timeout
     # The kernel log is read for as long as the window of DgxGpuXid.
     hardware, last, status = first_look(arguments, settings, 1800.0, longest)
-    text = printable("\n".join(page(StatusView(status), width, f"{note} {ONE_LOOK}".lstrip())))
+    said = note if arguments.replay else f"{note} {ONE_LOOK}".lstrip()
+    text = printable("\n".join(page(StatusView(status), width, said)))
     texts = bundled(hardware, last, status, text) if path else {}
     return {"document": values(status, document(last, last.at)), "text": text, "texts": texts}
 
@@ -134,7 +137,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
     host, real = hardware.host, hardware.library is real_library
     own = RealKernelLog(DAY) if real else host.kernel_log  # this host has not that of a recording
     try:
-        lines = kernel_lines(own.lines())
+        lines = kernel_lines(own.all())
     except Absent as absent:
         lines = f"{absent}\n"
     texts = {
@@ -158,8 +161,7 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 def kernel_lines(lines: Iterable[LogLine]) -> str:
     """Return the drivers' kernel log lines. A line is cut before the name of a program."""
     own = (line for line in lines if DRIVERS.match(line.text))
-    found = ((line.at, re.sub(r"((?:name|comm)[=: ]+).*", r"\1...", line.text)) for line in own)
-    return "".join(f"[{at:12.6f}] {text}\n" for at, text in found)
+    return "".join(f"[{line.at:12.6f}] {nameless(line.text)}\n" for line in own)
 
 
 def is_bundle(path: Path) -> bool:

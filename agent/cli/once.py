@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         if note:
             print(note, file=sys.stderr)
         return 0
-    said = note if agent else f"{note} {ONE_LOOK}".lstrip()
+    said = note if agent or arguments.replay else f"{note} {ONE_LOOK}".lstrip()
     print(printable("\n".join(page(look, terminal_width(), said))))
     return 0
 

@@ -9,7 +9,7 @@ from socket import gethostname
 
 from agent.cli.assembly import Agent, Hardware, real_hardware, simulated_hardware, taped_hardware
 from agent.cli.driver_release import DriverConfig
-from agent.clock import Clock, Stopwatch, SystemClock
+from agent.clock import Clock, Stopwatch, SystemClock, TapeClock
 from agent.config.configuration import DEFAULT_PATH, ConfigError, load
 from agent.config.settings import Section, Settings
 from agent.diagnosis.job_watch import CostConfig
@@ -83,15 +83,14 @@ FIRST_READINGS_SECONDS = 30.0
 
 
 def local_agent(
-    arguments: argparse.Namespace, settings: Settings, history: float = 0.0
+    arguments: argparse.Namespace, settings: Settings, clock: SystemClock, history: float = 0.0
 ) -> tuple[Agent, Hardware, StatusBoard]:
     """Return a new agent for this machine, its hardware, and its status board. For a simulated
     machine, advance the clock until the scenario has begun."""
-    clock = SystemClock()
     hardware = hardware_of(arguments, clock, history)
     if hardware.simulated:
         clock.skip(30.0)  # s
-    agent = Agent(settings, hardware, clock)
+    agent = Agent(settings, hardware, clock, inline=isinstance(clock, TapeClock))
     agent.watch.start()
     return agent, hardware, board_of(agent, hardware)
 
@@ -125,11 +124,22 @@ def first_look(
     history: float = 0.0,
     longest: float = FIRST_READINGS_SECONDS,
 ) -> tuple[Hardware, Snapshot, Status]:
-    """Read this machine once. Return its hardware, the snapshot, and the status. The status reports
-    a late read as a fault immediately, because there is no later tick."""
-    agent, hardware, board = local_agent(arguments, settings, history)
+    """Read this machine once, or a recording to its end. Return its hardware, the last snapshot,
+    and the status. The status reports a late read as a fault immediately, because there is no later
+    tick. Raise TapeError if the recording is cut short."""
+    clock = SystemClock() if arguments.replay is None else TapeClock()
+    agent, hardware, board = local_agent(arguments, settings, clock, history)
     agent.faults.waits = False
-    asyncio.run(first_readings(agent, longest))
+    if arguments.replay is None:
+        asyncio.run(first_readings(agent, longest))
+    else:
+
+        def ended() -> bool:
+            ready = agent.poller.complete or clock.monotonic() > longest
+            return ready and agent.finished()
+
+        asyncio.run(agent.poller.run(ended))
+        agent.faults.observe(agent.poller.latest)
     return hardware, agent.poller.latest, board.status()
 
 

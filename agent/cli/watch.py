@@ -24,6 +24,7 @@ from agent.cli import once
 from agent.cli.options import first_readings, local_agent, settings_of
 from agent.cli.running_agent import RunningAgent, asked
 from agent.cli.table import prose, terminal_width
+from agent.clock import SystemClock
 from agent.config.settings import Settings
 from agent.errors import Failure, printable
 from agent.polling.intervals import TICK
@@ -168,7 +169,7 @@ async def _read_here(
     arguments: argparse.Namespace, settings: Settings, note: str, shown: Shown
 ) -> None:
     shown.put(None, "Reading this machine for the first time.")
-    agent, _, board = local_agent(arguments, settings)
+    agent, _, board = local_agent(arguments, settings, SystemClock())
     await first_readings(agent)
     while True:
         shown.put(once.StatusView(board.status()), note)

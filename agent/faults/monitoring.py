@@ -70,5 +70,5 @@ def limits_unused(machine: Look, _: Fault) -> Iterator[Seen]:
 
 def log_closed(machine: Look, _: Fault) -> Iterator[Seen]:
     closed = machine.samples.absence(kernel_log.READABLE)
-    if closed:
+    if closed and closed.reason is not Reason.UNSUPPORTED:  # a recording may have none
         yield Seen(names=(closed.detail,))

@@ -47,6 +47,10 @@ class KernelLog:
         """Return the lines added since the last call. Raise Absent if the log cannot be read."""
         raise Absent(Reason.MISSING, "no kernel log here")
 
+    def all(self) -> Sequence[LogLine]:
+        """Return the lines known so far, including those that `lines` has returned."""
+        return self.lines()
+
 
 def record(raw: bytes) -> LogLine | None:
     """Return the log line in a /dev/kmsg record, `PRIORITY,NUMBER,MICROSECONDS,FLAGS;TEXT`. Return
@@ -151,6 +155,11 @@ def _descriptor() -> int:
     except (OSError, ValueError, AttributeError):  # closed, or not a file
         pass
     return os.open(DEVICE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def nameless(text: str) -> str:
+    """Return a log line without the name of a program, and without what follows it."""
+    return re.sub(r"((?:name|comm)[=: ]+).*", r"\1...", text)
 
 
 PATTERNS = {name: re.compile(pattern) for name, pattern in beside(__file__).items()}

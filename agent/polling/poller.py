@@ -135,11 +135,11 @@ class Poller:
                 self._whole = self._with_health(self._data)
             return self.disclose(self._whole)
 
-    async def run(self) -> None:
-        """Run ticks forever. Until all reads have run once, run a tick every 0.2 s on the agent's
-        clock, and then every second. Skip missed ticks."""
+    async def run(self, ended: Callable[[], bool] = lambda: False) -> None:
+        """Run ticks until `ended` returns True. Until all reads have run once, run a tick every
+        0.2 s on the agent's clock, and then every second. Skip missed ticks."""
         due = self.clock.monotonic()
-        while True:
+        while not ended():
             await self.tick()
             await self.look_again()
             now = self.clock.monotonic()

@@ -36,6 +36,7 @@ TAPE_BYTES = 128 * 1024 * 1024
 GPUs. Larger recordings are not written or read. A replay needs 4 to 7 times as much memory."""
 
 WITH_NAMES = ("map", "object", "named")  # older recordings have named tuples
+LOG = "kernel_log"  # key of the lines of the kernel log so far
 CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
 PSUTIL = "disk_io_counters", "net_io_counters", "cpu_times"  # the recorded functions of psutil
 UNTAPED = {

@@ -24,7 +24,9 @@ from agent.clock import Clock, SystemClock
 from agent.errors import LogEvent, log
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
+from agent.hardware.kernel_log import KernelLog, LogLine
 from agent.hardware.sockets import Found, TcpSocket
+from agent.model import Absent, Reason
 from agent.replay import answers
 from agent.replay.answers import CALLS, FIELDS, GPM, AnswerSeries, Json, TapedBuffer, TapedDevice
 
@@ -286,6 +288,25 @@ class TapedFiles(FileTree):
         raise OSError(EIO, "has other sockets on the tape than a machine has")
 
 
+class TapedLog(KernelLog):
+    """Replays the recorded lines of a kernel log, each once."""
+
+    def __init__(self, player: "TapePlayer") -> None:
+        self._player, self._read = player, 0
+
+    def lines(self) -> Sequence[LogLine]:
+        found = self.all()
+        fresh, self._read = found[self._read :], len(found)
+        return fresh
+
+    def all(self) -> Sequence[LogLine]:
+        never = Absent(Reason.UNSUPPORTED, "the recording has no kernel log")
+        try:
+            return convert(self._player.answer(answers.LOG, "kernel log", never), list[LogLine])
+        except (OSError, *NO_ANSWER) as error:
+            raise Absent(Reason.FAILED, f"the kernel log of the recording: {error}") from error
+
+
 class TapePlayer:
     """A recorded machine. Its `nvml` and `host` replace the real library and host. Several threads
     may use them. Times are in milliseconds since the first query."""
@@ -303,7 +324,8 @@ class TapePlayer:
             return files.answer(answers.key_of(name, (), options), f"psutil.{name}")
 
         psutil = SimpleNamespace(**{name: partial(counters, name) for name in answers.PSUTIL})
-        self.host = Host(files=files, psutil=cast(Psutil, psutil), sockets=files.sockets)
+        log = TapedLog(self)
+        self.host = Host(files, cast(Psutil, psutil), kernel_log=log, sockets=files.sockets)
 
     def now(self) -> int:
         now = self.clock.monotonic()

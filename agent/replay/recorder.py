@@ -1,7 +1,7 @@
 """Records every response of the hardware, and returns it to the sources."""
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -14,9 +14,10 @@ from agent.clock import Clock
 from agent.config.atomic_file import atomic_write
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
+from agent.hardware.kernel_log import KernelLog, LogLine, nameless, parsed
 from agent.hardware.sockets import Found, Sockets, TcpSocket
 from agent.replay import answers
-from agent.replay.answers import CALLS, FIELDS, GPM, Json, TapedDevice, TapeWriter
+from agent.replay.answers import CALLS, FIELDS, GPM, LOG, Json, TapedDevice, TapeWriter
 from agent.replay.masks import CGROUPS, HOST_NAME_FILES, Masks, untaped
 
 
@@ -198,6 +199,22 @@ class RecordingFiles(FileTree):
         return f"{question} {self._masks.path(path)}"
 
 
+class RecordingLog(KernelLog):
+    """Reads a kernel log and records its lines about GPUs, without names of programs."""
+
+    def __init__(self, kernel_log: KernelLog, writer: TapeWriter, masks: Masks) -> None:
+        self._log, self._writer, self._masks = kernel_log, writer, masks
+        self._taped: list[Json] = []
+
+    def lines(self) -> Sequence[LogLine]:
+        self._writer.begin()
+        lines = self._log.lines()
+        known = [line for line in lines if parsed(line.text)]
+        self._taped += [[at, self._masks.text(nameless(text))] for at, text in known]
+        self._writer.note(CALLS, LOG, [*self._taped])
+        return lines
+
+
 class TapeRecorder:
     """Records the responses of an NVML library and a host. Its `nvml` and `host` wrap them."""
 
@@ -216,7 +233,7 @@ class TapeRecorder:
             files=files,
             psutil=cast(Psutil, psutil),
             sockets=partial(files.sockets, host.sockets),
-            kernel_log=host.kernel_log,  # not recorded, as it contains program names
+            kernel_log=RecordingLog(host.kernel_log, self._writer, masks),
         )
 
     @property

@@ -172,13 +172,18 @@ class SimulatedKernelLog(KernelLog):
         self._older = older  # the GPUs retire pages
         self._lines: deque[LogLine] = deque(maxlen=20_000)  # as in the kernel
 
+        self._fresh: list[LogLine] = []
+
     def lines(self) -> Sequence[LogLine]:
-        found = list(self._lines)
-        self._lines.clear()
+        found, self._fresh = self._fresh, []
         return found
+
+    def all(self) -> Sequence[LogLine]:
+        return self._lines
 
     def write(self, text: str) -> None:
         self._lines.append(LogLine(self._now(), text))
+        self._fresh.append(self._lines[-1])
 
     def xid(self, address: str, code: int, pid: int | None) -> None:
         words = {**WORDS, **(OLDER_WORDS if self._older else {})}.get(str(code), "")

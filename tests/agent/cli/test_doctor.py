@@ -1,5 +1,6 @@
 """The doctor: severity, action and alert of each finding; an end whatever hangs; the bundle."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,13 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from agent.cli.check import bundled, kernel_lines, page, values, write
+from agent.cli.assembly import Agent, recorded, simulated_hardware
+from agent.cli.check import bundled, kernel_lines, look_at, page, values, write
 from agent.cli.doctor import BROKEN, in_child
+from agent.cli.parser import parser
+from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.faults.findings import USUAL, by_kind
 from agent.faults.model import alert_names
 from agent.hardware.kernel_log import KernelLog, LogLine
 from tests.stack.running import run_to_end
+from tests.support.frozen_clock import FrozenClock
 from tests.support.statuses import shown
 
 
@@ -140,6 +145,24 @@ def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
     assert not re.search("hooks|secret|alice|example", whole)
     assert "GPU-00000000-0000-0000-0000-000000000001" in texts["metrics.prom"]
     assert bundle.stat().st_mode & 0o077 == 0
+
+
+def test_a_recording_is_judged_to_its_end(tmp_path: Path) -> None:
+    """Its GPU is lost after ten seconds; of a part of it nothing is known."""
+    clock, path = FrozenClock(), tmp_path / "lost.tape"
+    hardware, recorder = recorded(simulated_hardware("dgx-station-v100:gpu-lost", clock), clock)
+    agent = Agent(Settings(), hardware, clock, inline=True)
+    asyncio.run(agent.poller.run(lambda: clock.monotonic() > 40.0))
+    recorder.write(path)
+    given = parser().parse_args(["check", "--replay", f"{path}", "--bundle", f"{tmp_path}/bundle"])
+    found = look_at(given, 80)
+    kinds = {one["kind"] for one in found["document"]["findings"]}
+    assert (found["document"]["status"], {"gpu_lost", "xid"} - kinds) == (3, set())
+    assert "/dev/kmsg" not in found["text"]
+    assert re.search(r"NVRM: Xid \(PCI:.*\): 79, ", found["texts"]["kernel.log"])
+    path.write_bytes(path.read_bytes()[:-9999])
+    with pytest.raises(BadInput, match=r"lost\.tape is cut short after \d+ s of 4\d s, expected"):
+        look_at(given, 80)
 
 
 def test_a_bundle_of_a_recording_has_no_kernel_log_of_this_machine(
