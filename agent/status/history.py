@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from agent.diagnosis.accounting import LONGEST
 from agent.diagnosis.advice import SUMMARIES
+from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.model import PAIRS, Metric, Pair, Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.series import SampleStore
@@ -60,8 +61,8 @@ SERIES = (
     HistorySeries("power", "watts", 0.1, *TWO_BYTES, power.POWER, SETTLED),
     HistorySeries("temperature", "celsius", 1.0, *BYTE, temperature.TEMPERATURE),
 )
-SHARE = HistorySeries("share", "ratio", 1 / 200, *BYTE)
-"""Time share of a state and cause. All shares are 0 while the state is unknown."""
+SHARE, LAST = HistorySeries("share", "ratio", 1 / 200, *BYTE), int(LEADER_WINDOW)
+"""Time share of a state and cause in the LAST seconds. All are 0 while the state is unknown."""
 
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """Integer code of each state and cause. Code 0 marks a gap."""
@@ -100,12 +101,15 @@ class ValueHistory:
 
     def window(self, newest: int, seconds: int = SPAN) -> tuple[dict[Pair, float], int]:
         """Return the mean time share of each state and cause in the `seconds` seconds up to
-        `newest`, and the number of these seconds for which the state is known."""
+        `newest`, and the number of these seconds for which the state is known. A stored share is
+        that of ten seconds, so every tenth is added up, for whole tens of seconds."""
         last = min(SPAN, seconds)
         states = _ordered(self.states, newest, last).tobytes()  # counted faster than an array
         known = len(states) - states.count(0) - states.count(LOST)
-        sums = ((p, sum(_ordered(r, newest, last).tobytes())) for p, r in self.shares.items())
-        return {p: SHARE.scale * whole / known for p, whole in sums if whole and known}, known
+        tens = slice(None, -max(LAST, last // LAST * LAST) - 1, -LAST)
+        many = sum(code not in (0, LOST) for code in states[tens])
+        sums = ((p, sum(_ordered(r, newest, last)[tens])) for p, r in self.shares.items())
+        return {p: SHARE.scale * whole / many for p, whole in sums if whole and many}, known
 
     def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
         """Return the seconds since the time share of a state and cause was last below `least`. If

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from agent.model import Snapshot
-from agent.status.history import MOST_GPUS, SERIES, SPAN, History
+from agent.model import Cause, Snapshot, State
+from agent.status.history import GAPS, MOST_GPUS, SERIES, SPAN, STATES, History, ValueHistory
 from tests.support.machine_controls import lose, restore
 from tests.support.statuses import Shown
 from tests.support.statuses import shown as machine_of
@@ -188,3 +188,13 @@ def test_gpus_that_come_and_go_are_bounded_and_forgotten() -> None:
     for second in range(2 * MOST_GPUS, 2 * SPAN + 1):
         history.take(later(last, second))
     assert len(history.gpus) <= 2
+
+
+def test_the_mean_of_shares_of_ten_seconds_counts_each_second_once() -> None:
+    """A GPU is busy for 30 s, then starved: shares of ten seconds lag behind."""
+    kept, busy, starved = ValueHistory(), (State.BUSY, Cause.NONE), (State.STARVED, Cause.DISK)
+    for second in range(55):
+        part = min(max(0, second - 29), 10) / 10
+        kept.put([second], STATES[busy], GAPS, {starved: part, busy: 1 - part})
+    means = [kept.window(second, seconds)[0] for second, seconds in [(34, 15), (44, 20), (54, 55)]]
+    assert [found[starved] for found in means] == pytest.approx([0.5, 0.75, 0.5], abs=0.005)
