@@ -34,6 +34,10 @@ few per cent of the time in healthy jobs, the minimum is twice as high."""
 STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier loss took more time."""
 
+SETTLES = 30.0
+"""Seconds of a job, or of the agent, before which a loss that is not the current state, or has no
+known cause, has no first step: what a job does first differs from what it does later."""
+
 BASIS = {
     "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",
     "nvml": "Judged by NVML's utilization, which counts copies and spinning too, and by power.",
@@ -164,7 +168,8 @@ def _judged(
         stood = kept.stood(newest, pair, COSTS)
     if job:
         stood = min(stood, job.receipt.watched)  # exclude the previous job
-    largest = None if pair[0] is State.IDLE else _costly(shares)
+    settles = known < SETTLES
+    largest = None if pair[0] is State.IDLE or settles else _costly(shares)
     begun = kept.stood(newest, largest[0], BESIDE, within=known) if kept and largest else 0
     beside = Loss(*largest, begun) if largest else None
     found = Judged(
@@ -177,6 +182,8 @@ def _judged(
         beside=beside,
         window=known,
     )
+    if settles and pair[1] is Cause.UNKNOWN:
+        return found
     return found._replace(do=first_step(found, found.loss or pair))
 
 

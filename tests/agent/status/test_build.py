@@ -51,6 +51,21 @@ def test_work_beside_a_critical_finding_is_neither_good_nor_the_fault() -> None:
     assert status.level is Level.CRITICAL
 
 
+@pytest.mark.parametrize(
+    ("name", "cause"), [("exposed-communication", Cause.NVLINK), ("hang", Cause.PEER)]
+)
+def test_a_job_that_has_just_begun_is_not_judged_by_its_first_seconds(
+    name: str, cause: Cause
+) -> None:
+    machine = shown(f"dgx-h100:{name}", gpus=3)
+    ticks = [machine.run(1).status for _ in range(40)]
+    causes = {group.cause for status in ticks for group in status.groups}
+    assert cause in causes
+    assert causes <= {cause, Cause.NONE, Cause.UNKNOWN, None}
+    unknown = {gpu.do for status in ticks[:30] for gpu in status.gpus if gpu.cause is Cause.UNKNOWN}
+    assert unknown <= {None}
+
+
 def test_a_small_slowdown_is_said_beside_the_work_with_its_reason() -> None:
     machine = shown("dgx-h100:training", gpus=2).run(30)
     machine.bench.machine.set_scenario("throttled")
