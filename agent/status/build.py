@@ -12,7 +12,8 @@ from agent.diagnosis.advice import SUMMARIES
 from agent.jobs.job import WatchedJobs, percent
 from agent.model import Pair, Snapshot
 from agent.ranges import gpus_named
-from agent.series import Derived
+from agent.series import Derived, SampleStore
+from agent.sources import infiniband
 from agent.status import model
 from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses, with_jobs
@@ -102,7 +103,7 @@ class StatusBoard:
             level=Level.CRITICAL if grave(seen.findings) else worst_level(c.level for c in clauses),
             machine=machine_status(source, snapshot),
             headline=clauses,
-            sound=SOUND if looked.sources and not seen.findings else None,
+            sound=_sound(samples) if looked.sources and not seen.findings else None,
             groups=groups,
             findings=_once(seen.findings, clauses),
             gpus=tuple(gpu_statuses(seen)),
@@ -166,6 +167,14 @@ def _places(source: StatusSource, jobs: WatchedJobs) -> Mapping[str, tuple[str, 
         "gpus_missing": (gpus_named(missing) if missing else "", missing),
         "job_slower": (", ".join(slow), ()),
     }
+
+
+def _sound(samples: SampleStore) -> str:
+    """Return the sentence that nothing is wrong, with the ports whose state is no finding: a port
+    that was never up may be unused."""
+    ports = sorted(samples.all(infiniband.PORT_UP).items())
+    down = ", ".join(f"{device}:{port}" for (device, port), up in ports if not up)
+    return f"{SOUND} InfiniBand ports that are down: {down}." if down else SOUND
 
 
 def _groups(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> tuple[GpuGroup, ...]:

@@ -42,6 +42,14 @@ def test_it_fits_the_terminal(name: str) -> None:
         assert "is present, and no link is known to be slow." in " ".join(shown)
 
 
+def test_a_port_that_was_never_up_is_said_where_nothing_is_wrong() -> None:
+    sound = [machine_of(f"dgx-1-v100:training{down}").run(6).status.sound for down in PORTS]
+    assert [str(text).partition("slow.")[2] for text in sound] == list(PORTS.values())
+
+
+PORTS = {"": "", "+infiniband-down": " InfiniBand ports that are down: mlx5_0:1."}
+
+
 @pytest.mark.parametrize(
     ("load", "fault"),
     covering(
