@@ -221,6 +221,9 @@ def test_scale_changes_ranges_and_holds_and_nothing_else() -> None:
             after = [*SPANS.findall(other["expr"]), other.pop("for", "0s")]
             at_scale = [seconds(s) * scale for s in before]
             assert at_scale == pytest.approx([seconds(s) for s in after], abs=0.001)
+            slower = r"\((rate\([^()]*\)) \* 0.0166666667\)"  # a rate is in seconds of the clock
+            other["expr"], rates = re.subn(slower, r"\1", other["expr"])
+            assert rates == len(re.findall(r"\brate\(", rule["expr"]))
             for one in (rule, other):  # texts query ranges too
                 one["expr"] = AGE.sub("T", SPANS.sub("T", one["expr"]))
                 texts = one.get("annotations", {})
