@@ -45,8 +45,9 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
     return CgroupTotals(stalled, read, written)
 
 
-def received(files: FileTree, pid: int) -> float | None:
-    """Return the bytes received on all interfaces of a process's network namespace, if readable."""
+def received(files: FileTree, pid: int | str) -> float | None:
+    """Return the bytes received on all interfaces of a process's network namespace, if readable.
+    `self` is the agent."""
     numbers = []
     for line in text_or_nothing(files, f"/proc/{pid}/net/dev").splitlines():
         name, colon, rest = line.partition(":")

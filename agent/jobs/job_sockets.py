@@ -1,7 +1,7 @@
-"""Bytes that the TCP sockets of jobs received and sent, by the other end of the connection."""
+"""Bytes that the TCP sockets of cgroups received and sent, by the other end of the connection."""
 
 from collections import Counter
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from contextlib import suppress
 
 from agent.hardware.sockets import Found, Sockets, TcpSocket
@@ -17,15 +17,15 @@ they receive as requests. Some servers receive more (4 and 12 MB/s of sounds and
 
 
 class JobSockets:
-    """Counts the bytes of each job from its first look. A socket that appears later is younger than
-    a look, so all of its bytes count. The bytes between a socket's last look and its end are lost.
-    A job without any socket may be in another network namespace, and is not counted."""
+    """Counts the bytes of each cgroup from its first look. A socket that appears later is younger
+    than a look, so all of its bytes count. Bytes between a socket's last look and its end are lost.
+    A cgroup without any socket is not counted if it may be in another network namespace."""
 
     def __init__(self, ask: Sockets) -> None:
         self._ask = ask
         self._last: dict[str, dict[int, TcpSocket]] = {}
         self._at = self._received = self._until = 0.0
-        self.counts: dict[str, Counter[str]] = {}  # by job key
+        self.counts: dict[str, Counter[str]] = {}  # by path
 
     def due(self, at: float, received: float) -> bool:
         """Return whether to look at time `at`, until which `received` bytes arrived."""
@@ -36,33 +36,37 @@ class JobSockets:
         self._at, self._received = at, received
         return bool(self.counts) or at < self._until
 
-    def look(self, cgroups: Mapping[str, Set[str]]) -> None:
-        """Count what the sockets of each job, by its key, did since the last look. `cgroups` are
-        the paths of each job."""
+    def look(self, jobs: Collection[Set[str]], here: Set[str] = frozenset()) -> None:
+        """Count what sockets did since the last look. `jobs` are the paths of the cgroups of each
+        job, and `here` those that are in the agent's network namespace."""
         found: Found = {}
-        if self._at < self._until and cgroups:
+        if self._at < self._until and jobs:
             with suppress(OSError):
-                found = self._ask(set().union(*cgroups.values()))
+                found = self._ask(set().union(*jobs))
         last, self._last = self._last, {}
-        for job, paths in cgroups.items():
-            sockets = {one.cookie: one for path in paths for one in found.get(path, ())}
-            if sockets:
-                self._last[job] = sockets
-                grown = _grown(sockets, last.get(job, sockets))
-                self.counts.setdefault(job, Counter()).update(grown)
-        for job in self.counts.keys() - self._last.keys():
-            del self.counts[job]
+        for path, its in found.items():
+            if its or path in here:
+                near = set[str]().union(*(paths for paths in jobs if path in paths))
+                ends = {(one.address, one.port) for other in near for one in found.get(other, ())}
+                sockets = self._last[path] = {one.cookie: one for one in its}
+                grown = _grown(sockets, last.get(path, sockets), ends)
+                self.counts.setdefault(path, Counter()).update(grown)
+        for path in self.counts.keys() - self._last.keys():
+            del self.counts[path]
 
 
-def _grown(sockets: Mapping[int, TcpSocket], last: Mapping[int, TcpSocket]) -> Counter[str]:
-    """Return by how much the counts of a job have grown since the last look."""
+def _grown(
+    sockets: Mapping[int, TcpSocket], last: Mapping[int, TcpSocket], own: Set[tuple[str, int]]
+) -> Counter[str]:
+    """Return by how much the counts of a cgroup have grown since the last look. `own` are the
+    addresses and ports of the job's sockets."""
     grown = Counter(settled=1)
-    connected = [one for one in sockets.values() if not one.listens]
-    own = {(one.address, one.port) for one in connected}
     ports = {one.port for one in sockets.values() if one.listens}
-    for one in connected:
+    for one in sockets.values():
         before = last.get(one.cookie, one._replace(received=0, acked=0))
         received = one.received - before.received
+        if one.listens:
+            continue
         if (one.remote_address, one.remote_port) in own:
             grown["exchanged"] += received
         elif one.port in ports:

@@ -231,20 +231,30 @@ class Workload:
         return path
 
     def _add_sockets(self, out: ReadOutput, now: Mapping[Labels, Iterable[int]]) -> None:
-        """Add the bytes of the sockets of each GPU's jobs, if all are known. The root cgroup and
-        that of the agent have sockets of others. Jobs in one cgroup have the same bytes."""
-        counts, key = self.sockets.counts, self.table.key
+        """Add the bytes of the sockets of each GPU's processes, if all are known. The root cgroup
+        and that of the agent have sockets of others. Processes in one cgroup have the same."""
+        path_of = {pid: self._path(pid, out.at) or "" for pids in now.values() for pid in pids}
         if self.sockets.due(out.at, sum(self._received.values())):
-            paths: dict[str, set[str]] = {}
-            for pid in {pid for pids in now.values() for pid in pids}:
-                paths.setdefault(key(pid), set()).add(self._path(pid, out.at) or "")
+            jobs: dict[str, set[str]] = {}
+            for pid, path in path_of.items():
+                jobs.setdefault(self.table.key(pid), set()).add(path)
             others = {"", cgroup.path_of(self.host.files, "self")}
-            self.sockets.look({job: its for job, its in paths.items() if job and not its & others})
+            one_of = {path: pid for pid, path in path_of.items()}
+            here = {path for path, pid in one_of.items() if self._shares_network(pid)}
+            self.sockets.look([its for job, its in jobs.items() if job and not its & others], here)
+        counts = self.sockets.counts
         for gpu, pids in now.items() if counts else ():
-            known = [counts[job] for job in {*map(key, pids)} if job in counts]
-            if len(known) == len({*map(key, pids)}):
+            paths = {path_of[pid] for pid in pids}
+            if paths <= counts.keys():
                 for way in WAYS:
-                    out.add(SOCKETS, sum(one[way] for one in known), *gpu, way)
+                    out.add(SOCKETS, sum(counts[path][way] for path in paths), *gpu, way)
+
+    def _shares_network(self, pid: int) -> bool:
+        """Return whether a process is in the agent's network namespace: the agent's has received
+        at least as many bytes as the process's before, and at most as many as it has after."""
+        counts = [cgroup.received(self.host.files, one) for one in (pid, "self", pid)]
+        known = [count for count in counts if count]
+        return len(known) == len(counts) and known == sorted(known)
 
 
 def _is_among(labels: JobLabels, jobs: Iterable[tuple[str, ...]]) -> bool:

@@ -181,8 +181,10 @@ def test_sockets_of_jobs_that_receive_are_looked_at(
 # ---- what is counted
 
 
-def looked(*looks: Found, cgroups: Mapping[str, Set[str]] | None = None) -> Mapping[str, float]:
-    """The counts of a job in JOB after looks that found these sockets (none: refused)."""
+def looked(
+    *looks: Found, job: Set[str] = frozenset({JOB}), here: Set[str] = frozenset(), of: str = JOB
+) -> Mapping[str, float]:
+    """The counts of a cgroup after looks that found these sockets (none: refused)."""
     at = iter(looks)
 
     def ask(_: Collection[str]) -> Found:
@@ -193,8 +195,8 @@ def looked(*looks: Found, cgroups: Mapping[str, Set[str]] | None = None) -> Mapp
     counted = JobSockets(ask)
     for number in range(len(looks)):
         assert counted.due(2.0 * number + 2.0, 1e6 * number + 1e6)
-        counted.look(cgroups or {"job": {JOB}})
-    return counted.counts.get("job", {})
+        counted.look([job], here)
+    return counted.counts.get(of, {})
 
 
 LISTENER = one(1, port=80, listens=True)
@@ -232,25 +234,31 @@ def test_what_ranks_in_cgroups_of_their_own_send_each_other_is_exchanged() -> No
     here = TcpSocket(1, False, NEAR, 6, NEAR, 7, 0, 0, 0, 0)
     there = TcpSocket(2, False, NEAR, 7, NEAR, 6, 0, 0, 0, 0)
     looks = ({"/a": [here], "/b": [there]}, {"/a": [here._replace(received=5)], "/b": [there]})
-    assert looked(*looks, cgroups={"job": {"/a", "/b"}})["exchanged"] == 5
+    assert looked(*looks, job={"/a", "/b"}, of="/a")["exchanged"] == 5
+    assert looked(*looks, job={"/a", "/b"}, of="/b")["exchanged"] == 0
 
 
 def test_a_job_without_sockets_is_not_counted() -> None:
     assert looked({JOB: [one(1, 5)]}, {JOB: []}) == looked({JOB: [one(1, 5)]}, {}) == {}
     assert looked({JOB: [one(1, 5)]}, {JOB: []}, {JOB: [one(1, 9)]})["opened"] == 0
+    assert looked({JOB: []}, {JOB: []}, here={JOB}) == {"settled": 2, "answered": 0}
 
 
-def test_each_gpu_has_the_bytes_of_its_jobs(tree: ProcessTree) -> None:
+@pytest.mark.parametrize(("own", "known"), [(1_000_000, {GPU, OTHER}), (2_000_000, {GPU})])
+def test_each_gpu_has_the_bytes_of_its_jobs(
+    tree: ProcessTree, own: int, known: set[tuple[str, str]]
+) -> None:
     tree.write("/proc/self/cgroup", "0::/\n")
     tree.start(200)
     tree.write("/proc/200/cgroup", "0::/other.scope\n")
     tree.occupy(100)
     tree.occupy(200, gpu=OTHER)
     for second in range(9):
-        tree.write("/proc/100/net/dev", f"head\n  eth0: {second * 1_000_000} 0\n")
+        for pid, rate in (("100", 1_000_000), ("200", 1_000_000), ("self", own)):
+            tree.write(f"/proc/{pid}/net/dev", f"head\n  eth0: {second * rate} 0\n")
         tree.sockets = {JOB: [one(1, 70 * second)], "/other.scope": []}
         reading = tree.read()
     found = {s.labels: s.value for s in reading.samples if s.metric is workload.SOCKETS}
-    assert {labels[:2] for labels in found} == {GPU}
+    assert {labels[:2] for labels in found} == known  # one without sockets in another network?
     assert found[*GPU, "opened"] % 70 == 0 < found[*GPU, "opened"]
     assert found[*GPU, "accepted"] == 0
