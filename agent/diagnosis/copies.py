@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from agent.diagnosis.active_share import LEAST_TRANSFER, at_lower_power
+from agent.diagnosis.active_share import LEAST_TRANSFER, MOSTLY, at_lower_power
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.process_evidence import KERNEL_RATE
 from agent.hardware import processes
@@ -24,11 +24,6 @@ UNBROKEN = 5.5e9
 """Minimum median of PCIe rates within a moment (bytes/s) while copies from pageable memory run. On
 an H200, it is 6 to 16 GB/s for copies of 16 MB or more, and 3 to 5 GB/s for copies of 64 to 512 KB,
 of which the thread copies all to a buffer of the driver before the GPU begins."""
-
-MOSTLY = 0.5
-"""Minimum share of the inactive time for which copies count as its cause, and maximum share of a
-core that the workers of a waiting server use. Without the minimum, one fewer of 112 recorded GPUs
-would be diagnosed correctly, both with and without GPM."""
 
 
 def copies_fill(e: Evidence, inactive: float) -> float:

@@ -11,8 +11,8 @@ cause of a wait, not its length.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.active_share import LEAST_WAIT, alike
-from agent.diagnosis.copies import MOSTLY, copies_by_thread, copies_fill
+from agent.diagnosis.active_share import LEAST_WAIT, MOSTLY, alike
+from agent.diagnosis.copies import copies_by_thread, copies_fill
 from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
 from agent.diagnosis.process_evidence import DATA_RATE, KERNEL_RATE

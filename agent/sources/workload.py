@@ -233,8 +233,11 @@ class Workload:
     def _add_sockets(self, out: ReadOutput, now: Mapping[Labels, Iterable[int]]) -> None:
         """Add the bytes of the sockets of each GPU's processes, if all are known. The root cgroup
         and that of the agent have sockets of others. Processes in one cgroup have the same."""
+        counts, due = self.sockets.counts, self.sockets.due(out.at, sum(self._received.values()))
+        if not due and not counts:
+            return
         path_of = {pid: self._path(pid, out.at) or "" for pids in now.values() for pid in pids}
-        if self.sockets.due(out.at, sum(self._received.values())):
+        if due:
             jobs: dict[str, set[str]] = {}
             for pid, path in path_of.items():
                 jobs.setdefault(self.table.key(pid), set()).add(path)
@@ -242,8 +245,7 @@ class Workload:
             one_of = {path: pid for pid, path in path_of.items()}
             here = {path for path, pid in one_of.items() if self._shares_network(pid)}
             self.sockets.look([its for job, its in jobs.items() if job and not its & others], here)
-        counts = self.sockets.counts
-        for gpu, pids in now.items() if counts else ():
+        for gpu, pids in now.items():
             paths = {path_of[pid] for pid in pids}
             if paths <= counts.keys():
                 for way in WAYS:

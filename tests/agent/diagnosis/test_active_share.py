@@ -315,6 +315,17 @@ def test_a_pipeline_waits_in_every_window_and_its_power_tells() -> None:
     assert divide(mine, {PEER: replace(mine, activity=0.99)}).late == pytest.approx(0.01)
 
 
+@pytest.mark.parametrize(("activity", "busy"), [(0.42, 0.34), (0.52, 0.15)])
+def test_of_a_gpu_that_mostly_rests_the_lower_power_is_no_wait(
+    activity: float, busy: float
+) -> None:
+    """Answers are written kernel by kernel, then a model learns: two levels of power."""
+    power = PowerLevels(180, 560, 0.85, distinct=True)
+    mine = replace(second(100 * activity, 21.8, 7.1, 10.3, 0.5), power=power)
+    mine = replace(mine, level=WorkLevel(0.8, 0.3))
+    assert divide(mine, {PEER: mine}).busy == pytest.approx(busy, abs=0.01)
+
+
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_take_as_long_as_their_bytes_on_the_wire(name: str) -> None:
     case = COLLECTIVES[name]
