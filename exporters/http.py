@@ -113,6 +113,8 @@ class AgentPages:
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
     if isinstance(response, web.FileResponse):  # revalidated on every load, usually with status 304
         response.headers.update({**page.HEADERS, hdrs.CACHE_CONTROL: "no-cache"})
+    if response.content_type.startswith("text/") and not response.charset:
+        response.charset = "utf-8"
     response.headers.setdefault(hdrs.CACHE_CONTROL, "no-store")
     response.headers["X-Content-Type-Options"] = "nosniff"
     response.headers[hdrs.SERVER] = SOFTWARE

@@ -26,9 +26,9 @@ class _Parser(argparse.ArgumentParser):
         text = super().format_help()
         return text + simulated_machines() if "--simulate" in self._option_string_actions else text
 
-    def print_help(self, file: Any = None) -> None:
-        """Print the help. Unlike argparse, raise an error if the output cannot be written."""
-        print(self.format_help(), end="", file=file)
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print a text. Unlike argparse, raise an error if the output cannot be written."""
+        print(message, end="", file=file)
 
 
 def simulated_machines() -> str:
@@ -86,7 +86,10 @@ TYPES: dict[str, Callable[[str], Any]] = {
     "seconds": _number(DAY),
     "timeout": _number(DAY, 3.0),  # s; a check of a healthy, idle machine takes less
     "speed": _number(1000.0),
-    "span": _text(r"[1-9]\d{0,4}[mhdw]", "not a span of time, expected one like 24h or 7d"),
+    "span": _text(
+        r"[1-9](\d{0,4}[mh]|\d{0,3}d|\d{0,2}w)",
+        "not a span of time, expected one like 24h or 7d, and at most 9999d",
+    ),
     "url": _text(r"(?s).+", "empty, expected http://HOST:PORT"),
     "job": _text(r"(?s).+", "empty, expected the number or name of a job"),
     "nodes": lambda text: int(NODE_NUMBER(text)),

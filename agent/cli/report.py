@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.cli.options import settings_of
 from agent.cli.running_agent import address_of
 from agent.cli.table import UNKNOWN, local, prose, share, table, terminal_width
-from agent.config.atomic_file import atomic_write
+from agent.config.atomic_file import atomic_write, check_target
 from agent.config.settings import Settings
 from agent.diagnosis.advice import ADVICE
 from agent.diagnosis.job_watch import CostConfig
@@ -44,7 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
         raise BadInput("--by cluster needs --prometheus: an agent knows its own node alone")
     report = _report(arguments, settings)
     if arguments.html:
-        atomic_write(arguments.html, as_html(report).encode(), 0o644)
+        page, path = as_html(report).encode(), arguments.html
+        own = page[: page.index(b" by ")]  # every report begins with it
+        if (
+            (found := check_target(path))
+            and found.st_size
+            and not path.read_bytes().startswith(own)
+        ):
+            raise BadInput(f"{path}: exists, expected a free name or an earlier report")
+        atomic_write(path, page, 0o644)
     elif arguments.json:
         print(json.dumps(gpu_time.document(report), indent=2))
     elif arguments.csv:

@@ -105,9 +105,15 @@ def _run(arguments: argparse.Namespace) -> bool:
         journal.start_logging(in_force[journal.LogConfig])
         log_dropped(in_force[MetricsConfig])
 
+    def read() -> Settings:
+        found = settings_of(arguments)
+        if found[HttpConfig].web_config_file != settings[HttpConfig].web_config_file:
+            WebFile(found[HttpConfig].web_config_file)  # a restart must not fail
+        return agent.complete(found)
+
     reload = Reload(
         agent.configuration,
-        lambda: agent.complete(settings_of(arguments)),
+        read,
         follow,
         under_way=notify_socket.while_reloading,
     )
@@ -140,9 +146,9 @@ async def _serve(
     stop = stop_signal()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGHUP, reload.ask)
-    # Without a handler, SIGUSR1 would terminate the program.
-    ignored = LogEvent("signal_ignored", signal="SIGUSR1", see="driver.release_file")
-    loop.add_signal_handler(signal.SIGUSR1, log.warning, ignored)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # they would terminate the program
+        ignored = LogEvent("signal_ignored", signal=number.name, see="driver.release_file")
+        loop.add_signal_handler(number, log.warning, ignored)
     runs: tuple[Coroutine[Any, Any, Any], ...] = (poller.run(), reload.run(), again.wait())
     tasks: list[asyncio.Task[Any]] = [asyncio.create_task(one) for one in runs]
     web.watch()

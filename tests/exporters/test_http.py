@@ -117,6 +117,8 @@ async def test_the_page_is_locked_down() -> None:
             response = await client.get(f"/{file.name}")
             assert response.status == 200
             assert response.headers["Content-Security-Policy"] == page.POLICY
+            if response.content_type.startswith("text/"):
+                assert response.charset == "utf-8"
             assert response.headers["X-Content-Type-Options"] == "nosniff"
             assert response.headers["X-Frame-Options"] == "DENY"
             assert response.headers["Cache-Control"] == "no-cache"

@@ -225,6 +225,7 @@ IN_SHELL = {
     "check --timeout 60 --simulate k40:idle >&-": (0, ""),
     "check --timeout 60 --simulate k40:idle <&- >&- 2>&-": (0, ""),
     "--help >/dev/full": UNWRITTEN,
+    "--version >/dev/full": UNWRITTEN,
     "once --simulate k40:idle >/dev/full": UNWRITTEN,
 }
 

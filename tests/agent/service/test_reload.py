@@ -197,8 +197,12 @@ def test_a_real_agent_reloads_on_sighup_and_goes_on_at_sigusr1(tmp_path: Path) -
         eventually(lambda: 'path="nvlink"' in metrics(), "metrics")
         before = counters(metrics())
 
-        agent.process.send_signal(signal.SIGUSR1)
-        agent.line("event=signal_ignored")
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            agent.process.send_signal(number)
+            agent.line(f"event=signal_ignored signal={number.name}")
+        file.write_text('web_config_file = "/nowhere.yaml"')
+        agent.process.send_signal(signal.SIGHUP)
+        agent.line("level=error .*event=reload_failed .*/nowhere.yaml")
         file.write_text("listne = 1")
         agent.process.send_signal(signal.SIGHUP)
         agent.line("level=error .*event=reload_failed .*listne is not a known key")
