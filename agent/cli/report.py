@@ -46,11 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.html:
         page, path = as_html(report).encode(), arguments.html
         own = page[: page.index(b" by ")]  # every report begins with it
-        if (
-            (found := check_target(path))
-            and found.st_size
-            and not path.read_bytes().startswith(own)
-        ):
+        if (found := check_target(path)) and found.st_size and own not in path.read_bytes():
             raise BadInput(f"{path}: exists, expected a free name or an earlier report")
         atomic_write(path, page, 0o644)
     elif arguments.json:

@@ -41,20 +41,20 @@ def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
 
 def _broken(facts: SeenTick, most: int) -> Iterator[HeadlineClause]:
     """Yield clauses about at most `most` faults."""
-    snapshot, inventory = facts.snapshot, facts.source.inventory
-    if silent := silence(snapshot):
+    inventory, told = facts.source.inventory, OF_LOST
+    if silent := silence(facts.snapshot):
         yield _driver_hangs(facts, silent)
-        return
-    if inventory.why_not:
+        most, told = 1, OF_DRIVER | UNSEEN
+    elif inventory.why_not:
         if _driver_known(facts):
             yield HeadlineClause(level=Level.CRITICAL, text=_no_driver(facts))
         return
-    lost = [gpu for gpu in facts.gpus if gpu.lost]
+    lost = [gpu for gpu in facts.gpus if gpu.lost and not silent]
     if lost:
         yield _lost(facts, lost)
         most -= 1
     open_ones = [one for one in facts.findings if is_fault(one) and not one.hidden_by]
-    faults = [one for one in open_ones if not lost or one.kind not in OF_LOST]
+    faults = [one for one in open_ones if not (lost or silent) or one.kind not in told]
     for first in sorted(faults, key=lambda one: one.kind in UNSEEN)[:most]:
         yield HeadlineClause(
             level=first.level,
