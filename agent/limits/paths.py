@@ -13,6 +13,7 @@ from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
+from agent.sources.table import SWITCHED_OFF, SourcesConfig
 from agent.specs.sheets import MachineSpecs, SaturationConfig
 
 PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
@@ -144,6 +145,11 @@ class PathAccounts:
         if path.ratio >= self.threshold(key.path):
             path.saturated += seconds
 
+    def _off(self, path: str) -> Absent | None:
+        """Return the absence of a limit if the source that its path needs is disabled."""
+        off = self.configuration.current[SourcesConfig].disable
+        return SWITCHED_OFF if {"hbm": "gpu"}.get(path, path) in off else None
+
     def forget(self, now: float) -> None:
         """Drop the accounts of paths that have been missing for an hour, such as removed NICs."""
         paths = self.paths.items()
@@ -154,7 +160,7 @@ class PathAccounts:
         out = ReadOutput(snapshot.at, (), [*known.samples], [*known.absences])
         no_limit = Absent(Reason.NOT_CONFIGURED, "no limit is known: [[limit]] sets one")
         for key in self.unlimited:
-            out.absent(RATIO, no_limit, *key)
+            out.absent(RATIO, self._off(key.path) or no_limit, *key)
         for key in self.limits:
             account = self.paths.get(key)
             if account is None:
@@ -188,7 +194,7 @@ class PathAccounts:
             here = {(key.path, key.device, key.direction) for key, *_ in found}
             missing = Absent(Reason.MISSING, "the configuration limits a device that is not here")
             for path, device, direction in sorted(configured.keys() - here):
-                out.absent(LIMIT, missing, path, device, "", "", direction)
+                out.absent(LIMIT, self._off(path) or missing, path, device, "", "", direction)
             self.unlimited.clear()
             self.forget(snapshot.at)
         self.observe(samples)

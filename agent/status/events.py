@@ -65,11 +65,12 @@ def _together(one: FaultEvent, other: FaultEvent) -> bool:
 def _event(group: Sequence[FaultEvent], text: str, snapshot: Snapshot) -> EventStatus:
     first, at = group[0], snapshot.at
     gpus = [one.gpu.index for one in group if one.gpu]
+    each = ", each" if first.finding and len(gpus) > 1 else ""
     return EventStatus(
         since=None if first.since is None else began(snapshot, at - first.since),
         until=None if first.until is None else began(snapshot, at - first.until),
         level=LEVEL[first.severity],
-        text=f"{gpus_named(gpus)}: {of_gpus(text, gpus)}" if gpus else text,
+        text=f"{gpus_named(gpus)}{each}: {of_gpus(text, gpus)}" if gpus else text,
     )
 
 

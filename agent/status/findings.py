@@ -139,7 +139,7 @@ def _status(
     ours = [*alike, *far, *(one for one in watch.active if _under(one, alike))]
     sights = [one.since for one in ours]
     begun = [(watch.first or 0.0) if since is None else since for since in sights]
-    text = f"{gpus_named(gpus)}: {brief}" if gpus else brief
+    text = f"{gpus_named(gpus)}{', each' * (len(gpus) > 1)}: {brief}" if gpus else brief
     if len(far) == 1 and len(far[0].finding.names) == len(finding.names):
         text = _between(first, far[0])
     return FindingStatus(

@@ -19,6 +19,7 @@ from agent.model import Absence, Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.sources import activity, disk, network, nvlink, system
 from agent.sources.system import FILE, ExpectedGpus
+from agent.sources.table import SourcesConfig
 from agent.specs.sheets import MachineSpecs, SpecConfig
 from agent.status.words import finding_text
 from tests.support.fake_host import put
@@ -153,11 +154,11 @@ CONFIG = Settings(LimitsConfig((LimitConfig("network", "eth1", "receive", 2e7),)
 FINDING = "[[limit]] names network eth1 receive, which does not exist here"
 
 
-def machine() -> tuple[AgentBench, Hotplug]:
+def machine(config: Settings = CONFIG) -> tuple[AgentBench, Hotplug]:
     clock = FrozenClock()
     built = simulation.SimulatedSystem(simulation.parse("k40:idle"), clock)
     plugs = Hotplug(built.host)
-    return watched(built, clock, CONFIG, plugs.wrapped()), plugs
+    return watched(built, clock, config, plugs.wrapped()), plugs
 
 
 def said(bench: AgentBench) -> list[str]:
@@ -181,6 +182,9 @@ def test_a_limit_waits_for_its_device() -> None:
     plugs.unplug("eth1")
     bench.run(2 * REFRESH)
     assert said(bench) == [FINDING]
+    off, _ = machine(CONFIG.including(SourcesConfig(disable=("network",))))
+    assert [a.reason for a in off.run(30).absent(LIMIT)] == [Reason.NOT_CONFIGURED]
+    assert said(off) == []
 
 
 def test_nothing_is_shown_of_a_nic_that_is_gone() -> None:

@@ -200,7 +200,7 @@ def test_two_gpus_that_need_a_reset_are_one_fault() -> None:
     machine = shown("dgx-h100:training+recovery-reset", gpus=3)
     machine.bench.machine.gpus[2].health.recovery = 1
     status = machine.run(20).status
-    text = "GPUs 0 and 2: the driver requests a reset (`nvidia-smi --gpu-reset -i 0,2`)"
+    text = "GPUs 0 and 2, each: the driver requests a reset (`nvidia-smi --gpu-reset -i 0,2`)"
     assert [one.text for one in status.findings if one.kind == "recovery_needed"] == [text]
     assert text in [event.text for event in status.events]
 
