@@ -148,15 +148,8 @@ class SystemClock:
 class TapeClock(SystemClock):
     """The clock of a recording that is read to its end at once: each sleep ends immediately."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._now = 0.0
-
-    def monotonic(self) -> float:
-        return self._now
-
     async def sleep(self, seconds: float) -> None:
-        self._now += max(0.0, seconds)
+        self.skip(max(0.0, seconds))
         await asyncio.sleep(0)
 
 

@@ -52,8 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the report, and return the exit status for its most severe finding. The check runs in a
     child process, because opening a file may block."""
     width = terminal_width()
-    # A recording takes as long as it is, and cannot hang.
-    longest = arguments.timeout if arguments.replay is None else DAY
+    longest = DAY if arguments.replay else arguments.timeout  # a recording cannot hang
     answer = in_child(lambda: look_at(arguments, width), longest)
     if answer is None or BROKEN in answer:
         answer = without_answer((answer or {}).get(BROKEN, ""), arguments.timeout)

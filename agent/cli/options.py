@@ -102,6 +102,8 @@ async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
     # The rates of processes require two readings.
     poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
     watch = Stopwatch(agent.clock)
+    if isinstance(agent.clock, TapeClock):
+        await poller.run(agent.finished)
     while poller.waiting_for() and watch.took < longest:
         await poller.tick()
         if poller.waiting_for():
@@ -130,16 +132,7 @@ def first_look(
     clock = SystemClock() if arguments.replay is None else TapeClock()
     agent, hardware, board = local_agent(arguments, settings, clock, history)
     agent.faults.waits = False
-    if arguments.replay is None:
-        asyncio.run(first_readings(agent, longest))
-    else:
-
-        def ended() -> bool:
-            ready = agent.poller.complete or clock.monotonic() > longest
-            return ready and agent.finished()
-
-        asyncio.run(agent.poller.run(ended))
-        agent.faults.observe(agent.poller.latest)
+    asyncio.run(first_readings(agent, longest))
     return hardware, agent.poller.latest, board.status()
 
 

@@ -107,8 +107,7 @@ def _run(arguments: argparse.Namespace) -> bool:
 
     def read() -> Settings:
         found = settings_of(arguments)
-        if found[HttpConfig].web_config_file != settings[HttpConfig].web_config_file:
-            WebFile(found[HttpConfig].web_config_file)  # a restart must not fail
+        WebFile(found[HttpConfig].web_config_file)  # a restart must not fail
         return agent.complete(found)
 
     reload = Reload(

@@ -13,7 +13,7 @@ from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
-from agent.sources.table import SWITCHED_OFF, SourcesConfig
+from agent.sources.table import SourcesConfig
 from agent.specs.sheets import MachineSpecs, SaturationConfig
 
 PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
@@ -147,8 +147,8 @@ class PathAccounts:
 
     def _off(self, path: str) -> Absent | None:
         """Return the absence of a limit if the source that its path needs is disabled."""
-        off = self.configuration.current[SourcesConfig].disable
-        return SWITCHED_OFF if {"hbm": "gpu"}.get(path, path) in off else None
+        off = {"hbm": "gpu"}.get(path, path) in self.configuration.current[SourcesConfig].disable
+        return Absent(Reason.NOT_CONFIGURED, "sources.disable names its source") if off else None
 
     def forget(self, now: float) -> None:
         """Drop the accounts of paths that have been missing for an hour, such as removed NICs."""

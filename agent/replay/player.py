@@ -289,15 +289,10 @@ class TapedFiles(FileTree):
 
 
 class TapedLog(KernelLog):
-    """Replays the recorded lines of a kernel log, each once."""
+    """Replays the recorded lines of a kernel log."""
 
     def __init__(self, player: "TapePlayer") -> None:
-        self._player, self._read = player, 0
-
-    def lines(self) -> Sequence[LogLine]:
-        found = self.all()
-        fresh, self._read = found[self._read :], len(found)
-        return fresh
+        self._player = player
 
     def all(self) -> Sequence[LogLine]:
         never = Absent(Reason.UNSUPPORTED, "the recording has no kernel log")

@@ -170,20 +170,13 @@ class SimulatedKernelLog(KernelLog):
     def __init__(self, now: Callable[[], float], older: bool) -> None:
         self._now = now
         self._older = older  # the GPUs retire pages
-        self._lines: deque[LogLine] = deque(maxlen=20_000)  # as in the kernel
-
-        self._fresh: list[LogLine] = []
-
-    def lines(self) -> Sequence[LogLine]:
-        found, self._fresh = self._fresh, []
-        return found
+        self._lines: list[LogLine] = []
 
     def all(self) -> Sequence[LogLine]:
         return self._lines
 
     def write(self, text: str) -> None:
         self._lines.append(LogLine(self._now(), text))
-        self._fresh.append(self._lines[-1])
 
     def xid(self, address: str, code: int, pid: int | None) -> None:
         words = {**WORDS, **(OLDER_WORDS if self._older else {})}.get(str(code), "")
