@@ -11,11 +11,6 @@ from math import inf
 from operator import sub
 from typing import NamedTuple, Protocol
 
-SLEEP_FOR_LOCK = 0.005
-"""Assumed maximum duration in seconds of one sleep of a thread that waits for Python's interpreter
-lock. It wakes up every half millisecond, unless another thread acquires the lock first."""
-
-SHORT = 0.1  # Wall-clock seconds below which a call is assumed to have no waits
 FRESH, SAME = 2.0, 0.01  # Maximum age of CPU times at a start and at an end (wall-clock s)
 
 
@@ -46,7 +41,8 @@ class ProcessorTime(NamedTuple):
         mine = since.pop(thread, NO_TIME)
         asleep = max(0.0, self.at - before.at - mine.ran - mine.queued)
         holder = max((other.ran + other.queued for other in since.values()), default=0.0)
-        lock = min(asleep, holder, mine.slices * SLEEP_FOR_LOCK)
+        # Such a thread wakes up each half millisecond, unless another acquires the lock first.
+        lock = min(asleep, holder, mine.slices * 0.005)
         return max(mine.queued + lock, self.late - before.late)
 
     def since(self, before: "ProcessorTime") -> dict[int, ThreadTime]:
@@ -81,10 +77,6 @@ class Clock(Protocol):
     def offset(self) -> float | None:
         """Return the wall-clock time minus the time since boot, in seconds. It changes only if the
         wall clock is set. Return None shortly after boot, before the clock is synchronized."""
-
-
-STARTED = 600.0
-"""A machine is assumed to have synchronized its clock this many seconds after boot."""
 
 
 class SystemClock:
@@ -142,7 +134,7 @@ class SystemClock:
 
     def offset(self) -> float | None:
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return time.time() - since_boot if since_boot > STARTED else None
+        return time.time() - since_boot if since_boot > 600.0 else None  # s
 
 
 class TapeClock(SystemClock):
@@ -191,7 +183,7 @@ class Stopwatch:
         """Wall-clock seconds since the start, excluding waits for a CPU. Any thread may read this
         property. A result below 0.1 s includes waits, because measuring them is expensive."""
         passed = self.passed
-        if passed < SHORT:
+        if passed < 0.1:  # wall-clock seconds
             return passed
         waited = self._clock.processor_time(SAME).waited(self._before, self._thread)
         return max(0.0, passed - waited)

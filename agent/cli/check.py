@@ -40,12 +40,6 @@ STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
 
 FOLDER = "dgx-telemetry-bundle/"
 DAY = 86_400.0
-DRIVERS = re.compile(
-    r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
-    r"\{\d+\}\[Hardware Error\]",
-    re.IGNORECASE,
-)
-"""Pattern for kernel log lines from drivers. Other lines may contain output of programs."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -118,12 +112,12 @@ def values(status: Status, snapshot: dict[str, Any]) -> dict[str, Any]:
         }
         for one in status.findings
     ]
-    exit_status = max((STATUS[one.level] for one in status.findings), default=0)
+    levels = [one.level for one in status.findings]
     # Every GPU gives its used memory or its state, unless the driver does not respond.
     known = any(gpu.state or gpu.figures.memory_used_bytes is not None for gpu in status.gpus)
     if status.level is Level.CRITICAL or (status.gpus and not known):
-        exit_status = STATUS[Level.CRITICAL]
-    return {"status": exit_status, **snapshot, "findings": found}
+        levels.append(Level.CRITICAL)
+    return {"status": max((STATUS[n] for n in levels), default=0), **snapshot, "findings": found}
 
 
 def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> dict[str, str]:
@@ -159,7 +153,11 @@ def bundled(hardware: Hardware, last: Snapshot, status: Status, text: str) -> di
 
 def kernel_lines(lines: Iterable[LogLine]) -> str:
     """Return the drivers' kernel log lines. A line is cut before the name of a program."""
-    own = (line for line in lines if DRIVERS.match(line.text))
+    drivers = (  # other lines may contain output of programs
+        r"NVRM: |nvidia[\w-]*[: ]|mlx5_core |nvme\d* |nvme nvme|md[\d:/]|EXT4-fs error|pcieport |"
+        r"\{\d+\}\[Hardware Error\]"
+    )
+    own = (line for line in lines if re.match(drivers, line.text, re.IGNORECASE))
     return "".join(f"[{line.at:12.6f}] {nameless(line.text)}\n" for line in own)
 
 

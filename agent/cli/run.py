@@ -56,8 +56,7 @@ def condition_of(agent: Agent) -> str:
     """Return a sentence for systemd about the state of the agent, such as `Monitoring 8 GPUs.`"""
     poller, inventory = agent.poller, agent.gpus.inventory
     system = agent.system()
-    awaited = poller.waiting_for()
-    if awaited:
+    if awaited := poller.waiting_for():
         return f"Waiting for {awaited}."
     if poller.stuck:
         return f"A call to {', '.join(sorted(poller.stuck))} hangs; the rest is served."
@@ -105,14 +104,9 @@ def _run(arguments: argparse.Namespace) -> bool:
         journal.start_logging(in_force[journal.LogConfig])
         log_dropped(in_force[MetricsConfig])
 
-    def read() -> Settings:
-        found = settings_of(arguments)
-        WebFile(found[HttpConfig].web_config_file)  # a restart must not fail
-        return agent.complete(found)
-
     reload = Reload(
         agent.configuration,
-        read,
+        lambda: agent.complete(_startable(settings_of(arguments))),
         follow,
         under_way=notify_socket.while_reloading,
     )
@@ -122,6 +116,12 @@ def _run(arguments: argparse.Namespace) -> bool:
         return asyncio.run(_serve(agent, hardware, web=web, hours=hours, reload=reload))
     finally:
         hours.close()
+
+
+def _startable(settings: Settings) -> Settings:
+    """Return the settings. Raise ConfigError if the agent could not start with their web file."""
+    WebFile(settings[HttpConfig].web_config_file)
+    return settings
 
 
 async def _serve(

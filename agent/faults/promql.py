@@ -41,9 +41,6 @@ RANGE = re.compile(rf"(?:(?<=\[)|(?<=s:)|(?<= offset )){SPAN.pattern}(?![\w.])")
 """Matches a range, the step of a subquery, or an offset in a PromQL expression."""
 
 
-RATE = re.compile(r"\brate\([^()]*\)")
-
-
 def scaled(expr: str, scale: float) -> str:
     """Return a PromQL expression in which every range and `rate` is multiplied by `scale`. A range
     that is a millisecond shorter than whole seconds, so that it does not overlap another range, is
@@ -56,7 +53,7 @@ def scaled(expr: str, scale: float) -> str:
         short = 0.001 if round(length * 1000) % 1000 == 999 else 0.0
         return span((length + short) * scale - short)
 
-    return RATE.sub(rf"(\g<0> * {scale:.9g})", RANGE.sub(longer, expr))
+    return re.sub(r"\brate\([^()]*\)", rf"(\g<0> * {scale:.9g})", RANGE.sub(longer, expr))
 
 
 INSTANT = re.compile(

@@ -41,9 +41,7 @@ def _text(pattern: str, expected: str, template: str = OF_ALERT) -> Meta:
 
 WORD = r"[^\s\x00-\x1f\x7f]+"
 HOST = r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?"
-RunbookPlace = Annotated[
-    str, _text(WORD, "a URL or a path without spaces and templates other than {{$labels.NAME}}")
-]
+RunbookPlace = Annotated[str, _text(WORD, "a URL or a path without space or broken template")]
 Url = Annotated[
     str,  # everyone can read this value, so it must not contain a password
     _text(
@@ -53,9 +51,7 @@ Url = Annotated[
 ]
 SecretFile = Annotated[str, _text(r"(/[^\x00-\x1f]+)?", "the absolute path of a file, or empty")]
 COMMON = "without templates other than {{.CommonLabels.NAME}}, or empty"
-Email = Annotated[
-    str, _text(r"([^\x00-\x1f]+@[^\x00-\x1f]+)?", f"an e-mail address {COMMON}", OF_MESSAGE)
-]
+Email = Annotated[str, _text(r"([^\x00-\x1f]+@[^\x00-\x1f]+)?", f"an address {COMMON}", OF_MESSAGE)]
 Smarthost = Annotated[str, _text(r"(\S+:[1-9]\d{0,4})?", "HOST:PORT of a mail server, or empty")]
 Word = Annotated[str, _text(f"({WORD})?", f"one word {COMMON}", OF_MESSAGE)]
 Degrees = Annotated[float, Meta(ge=-20, le=50, description="degrees from -20 to 50")]
@@ -120,7 +116,6 @@ class AlertThresholds(Section, frozen=True):
     grafana: Url = "http://localhost:3000"
 
 
-LABEL = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 OWN_LABELS = {"alertname", "severity", "sign", "instance", "job"}
 """Labels that a site cannot set, because they distinguish alerts or are used for routing."""
 
@@ -135,7 +130,7 @@ class AlertPatch(Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         for name, value in self.labels.items():
-            if not LABEL.fullmatch(name) or name in OWN_LABELS:
+            if not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]*", name) or name in OWN_LABELS:
                 expected = f"the name of a label other than {', '.join(sorted(OWN_LABELS))}"
                 raise Mismatch("labels", f"{shown(name)} is not {expected}")
             if not value.isprintable() or not re.match(f"{OF_ALERT}.", value):

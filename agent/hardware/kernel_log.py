@@ -19,18 +19,8 @@ from agent.metrics import beside
 from agent.model import Absent, Reason
 
 DEVICE = "/dev/kmsg"
-KMSG = (1, 11)  # Major and minor device numbers, the same on every Linux system
-RECORD = 8192  # Bytes; the kernel refuses to copy a record into a shorter buffer
 MOST_LINES = 10_000
 """Maximum number of kernel log records per read. The next read returns the following records."""
-
-KERNEL = 0
-"""Syslog facility of messages from the kernel. Messages from programs have other facilities."""
-
-REMEDY = (
-    "let the unit hand over /dev/kmsg (StandardInput=file:/dev/kmsg in a drop-in, as `install` "
-    "writes it)"
-)
 
 
 class LogLine(NamedTuple):
@@ -65,14 +55,12 @@ def record(raw: bytes) -> LogLine | None:
         priority, at = int(fields[0]), int(fields[2]) / 1e6
     except (ValueError, IndexError):
         return None
-    if not found or priority >> 3 != KERNEL:
+    if not found or priority >> 3:  # the syslog facility, which is 0 for the kernel alone
         return None
     return LogLine(at, text.partition("\n")[0])
 
 
 BOOT_ID, KEEP_EVERY = Path("/proc/sys/kernel/random/boot_id"), 10.0
-ONE_MICROSECOND = 1e-6
-"""Resolution of kernel timestamps in seconds."""
 
 
 class RealKernelLog(KernelLog):
@@ -102,7 +90,7 @@ class RealKernelLog(KernelLog):
         if before is None:
             self._keep(now)
         else:
-            since = before + ONE_MICROSECOND
+            since = before + 1e-6  # the resolution of kernel timestamps
         try:
             descriptor = _descriptor()
             os.set_blocking(descriptor, False)
@@ -110,7 +98,7 @@ class RealKernelLog(KernelLog):
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             reason = Reason.MISSING if missing else Reason.DENIED
-            raise Absent(reason, f"{DEVICE}: {error.strerror}; {REMEDY}") from error
+            raise Absent(reason, f"{DEVICE}: {error.strerror}") from error
         self._descriptor, self._since = descriptor, since or 0.0
         return descriptor
 
@@ -137,7 +125,7 @@ def _records(descriptor: int) -> Iterator[LogLine | None]:
     """Yield up to MOST_LINES new records of a /dev/kmsg file descriptor."""
     for _ in range(MOST_LINES):
         try:
-            raw = os.read(descriptor, RECORD)
+            raw = os.read(descriptor, 8192)  # the kernel fills no shorter buffer
         except BlockingIOError:
             return
         except BrokenPipeError:  # the record was overwritten, so continue after the gap
@@ -153,7 +141,7 @@ def _descriptor() -> int:
     """Return a file descriptor for /dev/kmsg. If systemd has opened /dev/kmsg as standard input,
     return standard input. Otherwise, open it, which requires CAP_SYSLOG unless
     kernel.dmesg_restrict is 0."""
-    with_device = stat.S_IFCHR, os.makedev(*KMSG)
+    with_device = stat.S_IFCHR, os.makedev(1, 11)  # the same on every Linux system
     try:
         given = os.fstat(sys.stdin.fileno())
         if (stat.S_IFMT(given.st_mode), given.st_rdev) == with_device:
@@ -169,7 +157,6 @@ def nameless(text: str) -> str:
 
 
 PATTERNS = {name: re.compile(pattern) for name, pattern in beside(__file__).items()}
-LINE_LETTERS = 1000  # Maximum number of characters parsed per line; driver messages are shorter
 
 
 class KernelXid(NamedTuple):
@@ -197,7 +184,7 @@ def parsed(text: str) -> KernelXid | SwitchError | None:
     """Return the error in a log line, or None if there is none or a test has injected it."""
     if "NVRM: " not in text and "SXid" not in text:
         return None
-    text = text[:LINE_LETTERS]
+    text = text[:1000]  # messages of drivers are shorter
     if found := PATTERNS["xid"].fullmatch(text):
         pci, code, rest = found.groups()
         if (link := PATTERNS["nvlink5"].search(rest)) is None:

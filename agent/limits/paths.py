@@ -146,7 +146,6 @@ class PathAccounts:
             path.saturated += seconds
 
     def _off(self, path: str) -> Absent | None:
-        """Return the absence of a limit if the source that its path needs is disabled."""
         off = {"hbm": "gpu"}.get(path, path) in self.configuration.current[SourcesConfig].disable
         return Absent(Reason.NOT_CONFIGURED, "sources.disable names its source") if off else None
 

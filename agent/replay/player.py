@@ -37,15 +37,10 @@ In recording and replay, ticks start at the same times after the first query, ex
 Without this lead, a tick might use the previous frame instead of its own.
 """
 
-LAST = 1000
-"""Milliseconds before the end of a recording after which no tick begins."""
-
 NO_ANSWER = ArithmeticError, RecursionError, TypeError, ValueError
 """Exceptions caused by responses that no library or file system would return."""
 
-TAPE_SECONDS = 10 * 366 * 86400  # ten years
-
-Time = Annotated[float, Meta(ge=0, le=TAPE_SECONDS)]
+Time = Annotated[float, Meta(ge=0, le=10 * 366 * 86400)]  # up to ten years in seconds
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
@@ -104,7 +99,7 @@ class Tape:
             of = "" if self._whole is None else f" of {self._whole:.0f} s"
             self.cut = f"cut short after {self.seconds:.0f} s{of}"
             log.warning(LogEvent("tape_cut_short", means=self.cut))
-        self.last = max(self._at, round(self.seconds * 1000) - LAST)
+        self.last = max(self._at, round(self.seconds * 1000) - 1000)  # ms; no tick begins later
 
     def _read_lines(self, file: gzip.GzipFile) -> None:
         left = answers.TAPE_BYTES

@@ -209,8 +209,7 @@ class RecordingLog(KernelLog):
     def lines(self) -> Sequence[LogLine]:
         self._writer.begin()
         lines = self._log.lines()
-        known = [line for line in lines if parsed(line.text)]
-        self._taped += [[at, self._masks.text(nameless(text))] for at, text in known]
+        self._taped += [[at, self._masks.text(nameless(t))] for at, t in lines if parsed(t)]
         self._writer.note(CALLS, LOG, [*self._taped])
         return lines
 

@@ -31,8 +31,6 @@ from agent.status.paths import Way, path_kinds, path_rows, path_statuses, ways_o
 from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
-SOUND = "All expected hardware is present, and no link is known to be slow."
-
 
 class Looked(NamedTuple):
     """Parts of the status that are updated only after a check for faults."""
@@ -170,11 +168,11 @@ def _places(source: StatusSource, jobs: WatchedJobs) -> Mapping[str, tuple[str, 
 
 
 def _sound(samples: SampleStore) -> str:
-    """Return the sentence that nothing is wrong, with the ports whose state is no finding: a port
-    that was never up may be unused."""
+    """Return the sentence that nothing is wrong. A port that was never up may be unused."""
     ports = sorted(samples.all(infiniband.PORT_UP).items())
-    down = ", ".join(f"{device}:{port}" for (device, port), up in ports if not up)
-    return f"{SOUND} InfiniBand ports that are down: {down}." if down else SOUND
+    down = ", ".join(":".join(port) for port, up in ports if not up)
+    more = f" InfiniBand ports that are down: {down}." if down else ""
+    return f"All expected hardware is present, and no link is known to be slow.{more}"
 
 
 def _groups(seen: SeenTick, clauses: Sequence[HeadlineClause]) -> tuple[GpuGroup, ...]:

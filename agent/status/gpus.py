@@ -35,8 +35,8 @@ STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier loss took more time."""
 
 SETTLES = 30.0
-"""Seconds of a job, or of the agent, before which a loss that is not the current state, or has no
-known cause, has no first step: what a job does first differs from what it does later."""
+"""Seconds of a job, or of the agent, before which only a current loss of a known cause has a first
+step: what a job does first differs from what it does later."""
 
 BASIS = {
     "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",
@@ -182,9 +182,8 @@ def _judged(
         beside=beside,
         window=known,
     )
-    if settles and pair[1] is Cause.UNKNOWN:
-        return found
-    return found._replace(do=first_step(found, found.loss or pair))
+    unclear = settles and pair[1] is Cause.UNKNOWN
+    return found._replace(do="" if unclear else first_step(found, found.loss or pair))
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:

@@ -114,10 +114,8 @@ def _words(pair: Pair, gpus: Sequence[Judged]) -> str:
     beside = any(gpu.beside and gpu.beside.pair == pair for gpu in gpus)
     if not costs(pair) and (by_now or not beside):
         return SUMMARIES[pair]
-    shares = [share for gpu in gpus if (share := _share(gpu, pair)) is not None]
-    window = max(gpu.window for gpu in gpus)
-    span = f"last {duration(window)}" if window else "time"
-    part = f", {percent(fmean(shares))} of the {span}" if shares else ""
+    share, window = _share_of_group(pair, gpus)
+    part = f", {percent(share)} of the last {duration(window)}" if share and window else ""
     part = part if not by_now or pair[0] is State.STARVED else ""
     since, now = (_for(gpus) * (not part), "") if by_now else ("", _now(pair, gpus))
     return f"{_summary(pair, gpus)}{since}{part}{now}"

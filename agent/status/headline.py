@@ -1,13 +1,12 @@
 """The headline: a few clauses about the machine's faults and the states of its GPUs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from agent.diagnosis.advice import ALERTS
 from agent.faults.findings import by_kind
 from agent.faults.promql import seconds
-from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import LATE_READ_SECONDS, AlertState
 from agent.jobs.job import percent
 from agent.model import Reason, State
@@ -24,7 +23,6 @@ UNSEEN = frozenset({"source_down", "values_absent"})
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
-OF_CLOCKS = frozenset({"clocks_held_down"})
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:
@@ -47,7 +45,9 @@ def _broken(facts: SeenTick, most: int) -> Iterator[HeadlineClause]:
         most, told = 1, OF_DRIVER | UNSEEN
     elif inventory.why_not:
         if _driver_known(facts):
-            yield HeadlineClause(level=Level.CRITICAL, text=_no_driver(facts))
+            yield HeadlineClause(
+                level=Level.CRITICAL, text=f"No GPU is monitored: {inventory.why_not}"
+            )
         return
     lost = [gpu for gpu in facts.gpus if gpu.lost and not silent]
     if lost:
@@ -118,10 +118,6 @@ def _driver_known(facts: SeenTick) -> bool:
     return inventory.most > 0 and inventory.reason is not Reason.RELEASED
 
 
-def _no_driver(facts: SeenTick) -> str:
-    return f"No GPU is monitored: {facts.source.inventory.why_not}"
-
-
 def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
     inventory = facts.source.inventory
     if silence(facts.snapshot):
@@ -131,7 +127,7 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
         return
     if inventory.why_not:
         if not _driver_known(facts):
-            yield HeadlineClause(level=None, text=_no_driver(facts))
+            yield HeadlineClause(level=None, text=f"No GPU is monitored: {inventory.why_not}")
         return
     if not facts.gpus:
         yield HeadlineClause(level=None, text="The NVIDIA driver sees no GPU")
@@ -172,16 +168,13 @@ def _of_group(members: Members, facts: SeenTick) -> str:
     text = group_text(pair, gpus)
     if gpus[0].sound and pair is None:
         return f"{who} {'are' if several else 'is'} {text}"
-    return f"{who} is {text}" if who == ONLY and pair is not None else f"{who} {text}"
-
-
-ONLY = "the GPU"
+    return f"{who} is {text}" if len(facts.gpus) == 1 and pair is not None else f"{who} {text}"
 
 
 def _named(gpus: Sequence[Judged], all_of: Sequence[Judged]) -> str:
     """Return a string such as `GPUs 1-3 and 5` or, for all GPUs, their number, such as `8 GPUs`."""
     if len(gpus) == len(all_of):
-        return f"{len(gpus)} GPUs" if len(gpus) != 1 else ONLY
+        return f"{len(gpus)} GPUs" if len(gpus) != 1 else "the GPU"
     return gpus_named(gpu.number for gpu in gpus)
 
 
@@ -193,25 +186,17 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
     name, severity = ALERTS[state]
     devices = {f"gpu{gpu.number}" for gpu in gpus}
     for one in facts.findings:
-        own = one.kind not in OF_CLOCKS and devices.intersection(one.devices)
+        own = one.kind != "clocks_held_down" and devices.intersection(one.devices)
         if own and one.alert and one.alert.name == name:
             return one.alert
-    limits = " or ".join(
-        f"{percent(share)} of {duration(seconds(window))}"
-        for share, window in _shares(facts.source.thresholds()).get(state, ())
-    )
-    when = f"fires from {limits}" if limits else ""
-    return alert_status(name, severity, AlertState.OFF, when)
-
-
-def _shares(limits: AlertThresholds) -> Mapping[State, Sequence[tuple[float, str]]]:
-    """Return, for each state, the time shares above which its alert fires, each with its window."""
-    return {
-        State.STARVED: (
-            (limits.starved_share, limits.starved_window),
-            (limits.starved_hours_share, limits.starved_hours),
-        ),
+    limits = facts.source.thresholds()
+    often = (limits.starved_hours_share, limits.starved_hours)
+    shares = {
+        State.STARVED: ((limits.starved_share, limits.starved_window), often),
         State.COMMUNICATING: ((limits.exposed_share, limits.starved_window),),
         State.THROTTLED: ((limits.throttled_share, limits.throttled_window),),
         State.HELD: ((limits.held_share, limits.held_window),),
     }
+    texts = (f"{percent(part)} of {duration(seconds(t))}" for part, t in shares.get(state, ()))
+    limit = " or ".join(texts)
+    return alert_status(name, severity, AlertState.OFF, f"fires from {limit}" if limit else "")
