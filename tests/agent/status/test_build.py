@@ -51,6 +51,15 @@ def test_work_beside_a_critical_finding_is_neither_good_nor_the_fault() -> None:
     assert status.level is Level.CRITICAL
 
 
+def test_a_driver_that_does_not_respond_hides_no_critical_fault() -> None:
+    machine = shown("dgx-h100:training+xid-48", gpus=2).run(15)
+    machine.board(replace(machine.board.snapshot, turns={"nvml": 20.0}))
+    fault, driver, work = machine.status.headline
+    assert fault.text.startswith("GPU 0: XID 48, ")
+    assert fault.do
+    assert (driver.level, work.text) == (None, "Nothing is known of 2 GPUs")
+
+
 @pytest.mark.parametrize(
     ("name", "cause"), [("exposed-communication", Cause.NVLINK), ("hang", Cause.PEER)]
 )
