@@ -126,9 +126,8 @@ def first_look(
     history: float = 0.0,
     longest: float = FIRST_READINGS_SECONDS,
 ) -> tuple[Hardware, Snapshot, Status]:
-    """Read this machine once, or a recording to its end. Return its hardware, the last snapshot,
-    and the status. The status reports a late read as a fault immediately, because there is no later
-    tick. Raise TapeError if the recording is cut short."""
+    """Read this machine once, or a recording to its end. The status reports a late read as a fault
+    immediately, as there is no later tick. Raise BadInput if the recording is cut short."""
     clock = SystemClock() if arguments.replay is None else TapeClock()
     agent, hardware, board = local_agent(arguments, settings, clock, history)
     agent.faults.waits = False

@@ -100,14 +100,10 @@ def _run(arguments: argparse.Namespace) -> bool:
     agent.poller.listeners.append(lambda _: clock.stop() if agent.finished() else None)
     log_dropped(settings[MetricsConfig])
 
-    def follow(in_force: Settings) -> None:
-        journal.start_logging(in_force[journal.LogConfig])
-        log_dropped(in_force[MetricsConfig])
-
     reload = Reload(
         agent.configuration,
         lambda: agent.complete(_startable(settings_of(arguments))),
-        follow,
+        partial(_follow, agent),
         under_way=notify_socket.while_reloading,
     )
     disclosure = Disclosure(agent.configuration)
@@ -119,9 +115,15 @@ def _run(arguments: argparse.Namespace) -> bool:
 
 
 def _startable(settings: Settings) -> Settings:
-    """Return the settings. Raise ConfigError if the agent could not start with their web file."""
-    WebFile(settings[HttpConfig].web_config_file)
+    WebFile(settings[HttpConfig].web_config_file)  # raises ConfigError if it is invalid
     return settings
+
+
+def _follow(agent: Agent, settings: Settings) -> None:
+    journal.start_logging(settings[journal.LogConfig])
+    log_dropped(settings[MetricsConfig])
+    for read in agent.gpus.reads():  # what they report may depend on the system
+        read.due = 0.0
 
 
 async def _serve(

@@ -98,6 +98,7 @@ class PathAccounts:
     unread: dict[PathKey, Absent] = field(default_factory=dict)  # reasons for absent traffic
     inventory: Callable[[], GpuInventory] = GpuInventory
     _resolved_by: Settings | None = None
+    _settled: int = 0  # tick up to which each tick updates the limits
     _of_limits: ReadOutput = field(default_factory=lambda: ReadOutput(0.0))
     """Samples of the metrics that report the limits. They change only with the limits."""
 
@@ -174,10 +175,9 @@ class PathAccounts:
 
     def take(self, snapshot: Snapshot, samples: SampleStore) -> None:
         settings = self.configuration.current
-        # At startup, in every tick: GPUs may respond later than network interfaces.
-        due = snapshot.tick <= REFRESH or snapshot.tick % REFRESH == 0
-        if due or settings is not self._resolved_by:
-            self._resolved_by = settings
+        if settings is not self._resolved_by:  # also at the start: some reads respond later
+            self._resolved_by, self._settled = settings, snapshot.tick + REFRESH
+        if snapshot.tick <= self._settled or snapshot.tick % REFRESH == 0:
             configured = settings[LimitsConfig].by_path
             system = settings[MachineSpecs].system_of(self.inventory().gpus)
             machine = LimitInputs(samples, system, configured)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from agent.cli.run import _follow
 from agent.config.settings import Configuration, Settings
 from agent.limits import paths, resolution
 from agent.limits.paths import PathAccounts
@@ -12,7 +13,7 @@ from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import models, scenarios
 from agent.sources import disk, gpu, nvlink
-from agent.specs.sheets import SaturationConfig
+from agent.specs.sheets import SaturationConfig, SpecConfig
 from tests.support.machines import played, simulated
 from tests.support.nightly import covering
 
@@ -250,3 +251,17 @@ def test_a_configured_threshold_decides_what_is_saturated() -> None:
     config = Settings(SaturationConfig(network=usual / 2))
     samples = simulated("dgx-1-v100:training", config).run(12).samples
     assert (samples.value(paths.SATURATED, *key) or 0) > 8
+
+
+def test_a_reloaded_system_changes_all_limits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links that a GPU should have were read once a minute, and limits lagged behind."""
+    monkeypatch.setattr("agent.cli.run.journal.start_logging", lambda _: None)
+    bench = simulated("dgx-h100:idle", gpus=2).run(70)
+    agent, (first, *_) = bench.agent, bench.agent.gpus.inventory.gpus
+    changed = agent.settings.including(SpecConfig(system="dgx-a100", gpus=2))
+    agent.configuration.current = agent.complete(changed)
+    _follow(agent, agent.settings)
+    bench.run(3)
+    assert bench.samples.value(nvlink.LINKS_EXPECTED, *first.key.labels) == 12
+    spec = bench.samples.where(paths.SPEC, path="nvlink", uuid=first.uuid, direction="transmit")
+    assert [*spec.values()] == [300e9]
