@@ -111,8 +111,7 @@ class SampleStore:
                 self._fresh_series.setdefault(series.metric.name, []).append(series)
 
     def include(self, readings: Iterable[Reading]) -> None:
-        """Store further readings of this tick, such as those that observers have computed. Skip
-        readings that are already stored."""
+        """Store further readings of this tick, such as those of observers, unless stored."""
         for reading in readings:
             known = self._reads.get(reading.key)
             if known is None or known[-1].at != reading.at:

@@ -37,8 +37,7 @@ STEPS: Mapping[str, Steps] = {
     name: [{"color": COLOURS[word], "value": value} for value, word in ((None, lowest), *higher)]
     for name, (lowest, *higher) in LOOKS["steps"].items()
 }
-"""Thresholds with the colours of values at or above them, by the names that the dashboard files
-use. The lowest threshold is None."""
+"""Thresholds (the lowest is None) with their colours, by the names in the dashboard files."""
 NEUTRAL, WELL = STEPS["neutral"], STEPS["well"]
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 

@@ -17,8 +17,7 @@ Families = Mapping[str, list[Sample]]
 
 
 def parse_listen(text: str) -> tuple[str, int]:
-    """Parse `HOST:PORT` or `[IPV6]:PORT`. An empty host means all addresses. Raise ValueError if
-    the string is invalid."""
+    """Parse `HOST:PORT` or `[IPV6]:PORT`, without HOST for all addresses, or raise ValueError."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or not 0 <= int(port) <= 65535:
         raise ValueError(text)

@@ -153,8 +153,7 @@ class WebFile:
     """
 
     def __init__(self, path: str = "") -> None:
-        """Load the configuration. Raise ConfigError if it is invalid, because there is no earlier
-        configuration to keep."""
+        """Load the configuration. Raise ConfigError if it is invalid: no earlier one exists."""
         try:
             self.now = in_time(lambda: load(path))
         except TimeoutError as error:

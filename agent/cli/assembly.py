@@ -75,8 +75,7 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
 
 
 def taped_hardware(path: Path, clock: Clock) -> Hardware:
-    """Return the machine in a recording. Raise BadInput if the recording cannot be read or, on a
-    TapeClock, is cut short."""
+    """Return the machine in a recording. Raise BadInput if unreadable or, on a TapeClock, cut."""
     from agent.replay.player import Tape, TapePlayer
 
     player = TapePlayer(Tape(path), clock)

@@ -61,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def without_answer(why: str, seconds: float) -> Answer:
-    """Return the result of a check that failed with the error `why` or, if `why` is empty, that did
-    not finish within `seconds`."""
+    """Return the result of a check that failed with the error `why`, or took over `seconds`."""
     if why:  # a bug in this program is not a fault of the node and must not drain it
         severity, kind, alert = Level.WARNING, "look_failed", ""
         sentence = f"this check failed: {why}"

@@ -62,8 +62,7 @@ def _interrupts(how: int) -> None:
 
 
 def _answer(look: Callable[[], Answer], writing: Connection) -> None:
-    """In the child process, write the result of `look` to the pipe `writing`, and exit without
-    waiting for other threads."""
+    """In the child process, write the result of `look` to `writing`, and exit with all threads."""
     try:
         _interrupts(signal.SIG_UNBLOCK)
         nothing = os.open(os.devnull, os.O_RDWR)

@@ -45,8 +45,7 @@ Name = Annotated[str, Meta(pattern=r"\S", description="a name")]
 Hosts = Annotated[str, Meta(pattern=r"\S", description="names of hosts such as dgx[001-124]")]
 
 OFF_STATES = {"FUTURE", "DYNAMIC_FUTURE", "POWER_DOWN", "POWERED_DOWN", "POWERING_DOWN"}
-"""Node states in which Slurm does not expect a response (node_state_flags in
-slurm_protocol_defs.c)."""
+"""Node states without a response (node_state_flags in Slurm's slurm_protocol_defs.c)."""
 
 DRAINED = {"DRAIN", "FAIL", "MAINTENANCE", "POWER_DRAIN", "REBOOT_ISSUED"}
 """Node states that mean that an administrator has taken the node out of service."""

@@ -27,8 +27,7 @@ MANY_LACK, MOST_NODES = 0.05, 5
 """The report names up to MOST_NODES nodes without data for at least MANY_LACK of their time."""
 
 MOST_ROWS = 40
-"""Maximum number of rows in a table, so that the HTML page fits on one printed sheet. The CSV and
-JSON formats contain all rows."""
+"""Maximum rows of a table on the HTML page, which fits on one sheet. CSV and JSON have all rows."""
 
 TOP = 3
 """Number of summary sentences above the table. The other sentences are below the table."""
@@ -93,8 +92,7 @@ def compared(rows: Sequence[GpuTime], price: Price, width: int) -> Iterator[str]
 
 
 def _report(arguments: argparse.Namespace, settings: Settings) -> Report:
-    """Return the requested report. If two jobs are compared, it has a row for each job. Raise
-    BadInput if there are no rows."""
+    """Return the requested report, with a row for each compared job, or raise BadInput."""
     if not arguments.compare:
         report = _asked(arguments, settings, arguments.job or "")
         if not report.rows:

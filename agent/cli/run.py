@@ -209,8 +209,7 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Log a warning if the configuration drops metrics that dashboards or rules need, or if it uses
-    the old name of the metric set."""
+    """Log a warning if the settings drop metrics that boards or rules need, or use an old name."""
     if config.set == "small":
         log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:

@@ -36,8 +36,7 @@ def _beside(
 
 
 def check_target(path: Path) -> os.stat_result | None:
-    """Return the stat of the existing file at `path`, or None if there is none. Raise BadInput if a
-    file cannot be written there."""
+    """Return the stat of the file at `path`, or None. Raise BadInput if it is not writable."""
     with _beside(path) as (found, _, _):
         return found
 

@@ -37,8 +37,7 @@ UNOBSERVED_SECONDS = _METRICS["dgx_gpu_unobserved_seconds_total"]
 WAITS_FOR = _METRICS["dgx_gpu_waits_for_seconds_total"]
 KEY = model.ReadKey("diagnosis", "verdicts")
 LONGEST = model.EXPIRY_INTERVALS * intervals.TICK
-"""Maximum interval between two ticks in wall-clock seconds. If it is longer, the time between the
-two ticks counts as unobserved."""
+"""Maximum wall-clock seconds between two ticks. Longer intervals count as unobserved."""
 
 NOT_KNOWN = "activity not known"
 

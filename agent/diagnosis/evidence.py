@@ -121,8 +121,7 @@ class Evidence:
 
     @cached_property
     def pcie_rates(self) -> tuple[float | None, float | None]:
-        """Bytes per second sent and received, averaged over several seconds because a single
-        reading may cover only 20 ms."""
+        """Mean bytes per second sent and received. A single reading may cover only 20 ms."""
         rate = self.context.samples.rate
         sent = rate(pcie.TRANSMITTED, *self.labels, seconds=SPAN)
         return sent, rate(pcie.RECEIVED, *self.labels, seconds=SPAN)

@@ -232,8 +232,7 @@ def comes_over_network(e: Evidence) -> Found:
 
 
 def peer_works(e: Evidence) -> Found:
-    """Return a fact about another GPU of the job, which works while this GPU's process sleeps, or
-    about data that both exchange."""
+    """Return a fact about a GPU of the job that works meanwhile, or data that both exchange."""
     peer, rate = awaited(e), e.host.arriving * e.host.exchanged
     if peer is None or rate:
         return (Fact(FactKind.JOB_EXCHANGES, (Figure("rate", rate, None, RATE),)),) if rate else ()

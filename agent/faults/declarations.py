@@ -114,8 +114,7 @@ def _file(name: str) -> Json:
 
 
 def _tables(file: Json, given: Mapping[str, Any], scale: float) -> Iterator[tuple[str, Json]]:
-    """Yield the kind and content of each table in a file, in which `${...}` is replaced. Tables in
-    a `[[block]]` come first."""
+    """Yield each table's kind and content, with `${...}` replaced, those of `[[block]]` first."""
     known = ChainMap(file.get("define", {}), given)  # type: ignore[arg-type]
     for block in (*file.get("block", ()), {**file, "each": [{}]}):
         for outer in _rows(block, known):

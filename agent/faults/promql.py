@@ -27,8 +27,7 @@ def spoken(span: str) -> str:
 
 
 def span(length: float) -> str:
-    """Return `length` (s) as a Prometheus duration, rounded to milliseconds, in the largest unit in
-    which it is a whole number."""
+    """Return `length` (s) as a whole number of the largest Prometheus unit, at least of ms."""
     milliseconds = max(1, round(length * 1000))
     for unit in ("d", "h", "m", "s"):
         size = round(SPAN_UNITS[unit] * 1000)

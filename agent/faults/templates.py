@@ -31,8 +31,7 @@ def described(fault: Fault) -> str:
 
 
 def sentence_of(fault: Fault) -> str:
-    """Return the sentence of a fault as a Go template. `agent/status/words.py` fills in the same
-    sentence for the page."""
+    """Return the sentence of a fault as a Go template, which words.py fills in for the page."""
     parts = (_part(fault, part) for part in fault.sentence)
     return "".join(part for part in parts if part is not None).replace("-i GPU", f"-i {GPU_ID}")
 

@@ -29,8 +29,7 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 
 
 def rules() -> Iterator[dict[str, str]]:
-    """Yield the values for one alerting rule per severity and action, and for a rule for all codes
-    that are not in the catalogue."""
+    """Yield the values for a rule per severity and action, and for one for all unknown codes."""
     for same in xid_rules():
         codes = pattern(one.code for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')

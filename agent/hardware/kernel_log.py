@@ -138,9 +138,8 @@ def _records(descriptor: int) -> Iterator[LogLine | None]:
 
 
 def _descriptor() -> int:
-    """Return a file descriptor for /dev/kmsg. If systemd has opened /dev/kmsg as standard input,
-    return standard input. Otherwise, open it, which requires CAP_SYSLOG unless
-    kernel.dmesg_restrict is 0."""
+    """Return a file descriptor for /dev/kmsg: standard input if systemd has opened it there.
+    Otherwise, open it, which requires CAP_SYSLOG unless kernel.dmesg_restrict is 0."""
     with_device = stat.S_IFCHR, os.makedev(1, 11)  # the same on every Linux system
     try:
         given = os.fstat(sys.stdin.fileno())

@@ -45,8 +45,7 @@ GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
 """Until a process has been known for YOUNG seconds, every read checks all its threads for children.
-Later, threads without children are checked every LOOK_EVERY seconds. A process may have hundreds of
-threads, of which only a few fork."""
+Later, threads without children are checked every LOOK_EVERY seconds, as only a few of them fork."""
 
 
 class Stat(NamedTuple):
@@ -69,8 +68,7 @@ class Stat(NamedTuple):
 
 def stat(files: FileTree, pid: int, tid: int = 0, *, again: bool = False) -> Stat:
     """Parse /proc/PID/stat of a process, or /proc/PID/task/TID/stat of a thread. If `again` is
-    true, the file may be kept open for later reads. Raise OSError if the process has exited or the
-    file cannot be read."""
+    true, the file may be kept open for later reads. Raise OSError if it cannot be read."""
     path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
     text = files.reread(path) if again else files.read(path)
     head, _, tail = text.rpartition(")")  # the name may contain any character
@@ -137,8 +135,7 @@ def environment(files: FileTree, pid: int, names: Set[str]) -> dict[str, str]:
 
 def bytes_moved(files: FileTree, pid: int) -> int | None:
     """Return the number of bytes that a process has read from and written to files and devices,
-    according to /proc/PID/io. Return None if the file cannot be read, for example because the
-    process belongs to another user."""
+    according to /proc/PID/io. Return None if it belongs to another user."""
     words = text_or_nothing(files, f"/proc/{pid}/io").split()
     found = dict(zip(words[::2], words[1::2], strict=False))
     counts = [whole(found.get(name, "")) for name in ("rchar:", "wchar:")]

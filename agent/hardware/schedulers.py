@@ -90,8 +90,7 @@ class RealSchedulers(Schedulers):
 
 
 def _of_json(job: str) -> SlurmJob | None:
-    """Return a job from the JSON output of scontrol (Slurm 23.02 and later), or None if the output
-    does not contain the job."""
+    """Return a job from the JSON output of scontrol (Slurm 23.02 and later), or None without it."""
     try:
         answer = json.loads(_run_command("scontrol", "--details", "--json", "show", "job", job))
         found = next(one for one in answer["jobs"] if one["job_id"] == int(job))

@@ -53,8 +53,7 @@ class Devices(NamedTuple):
     indices: Mapping[str, str]
 
     def gpu(self, device: str) -> str:
-        """Return the UUID of the GPU with the given ID from a Kubernetes device plugin or driver.
-        Raise Absent if the ID is unknown."""
+        """Return the UUID for a GPU ID of a Kubernetes plugin or driver, or raise Absent."""
         name = device.partition("::")[0]  # the suffix is the number of a share of a device
         for pattern, table in FORMS:
             found = pattern.fullmatch(name)

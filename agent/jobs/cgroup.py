@@ -46,8 +46,7 @@ def totals(files: FileTree, path: str) -> CgroupTotals:
 
 
 def received(files: FileTree, pid: int | str) -> float | None:
-    """Return the bytes received on all interfaces of a process's network namespace, if readable.
-    `self` is the agent."""
+    """Return the bytes that the network namespace of a process (`self`: the agent) has received."""
     numbers = []
     for line in text_or_nothing(files, f"/proc/{pid}/net/dev").splitlines():
         name, colon, rest = line.partition(":")

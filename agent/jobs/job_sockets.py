@@ -8,8 +8,7 @@ from agent.hardware.sockets import Found, Sockets, TcpSocket
 
 WAYS = "opened", "accepted", "exchanged", "answered", "begun", "settled"
 EVERY, HOLDS = 2.0, 60.0
-"""The agent looks at sockets every EVERY seconds, for HOLDS seconds after more than MESSAGES were
-received."""
+"""The agent looks at sockets every EVERY seconds, until HOLDS seconds after more than MESSAGES."""
 
 MESSAGES = 0.25e6
 """Bytes per second below which data that processes read or write counts as log lines, and data that

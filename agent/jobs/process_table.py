@@ -104,8 +104,7 @@ class ProcessTable:
         return found if isinstance(found, TrackedProcess) and found.job else None
 
     def key(self, pid: int) -> str:
-        """Return a key that is equal for all known processes of the same job, or an empty string
-        for a process that is not known."""
+        """Return a key that all processes of a job share, or an empty string if unknown."""
         return self._keys.get(pid, "")
 
     def hidden(self, pids: Iterable[int]) -> Absent | None:
@@ -144,8 +143,7 @@ class ProcessTable:
         self._look_ups[pid] = LookUp(self._files, origin, self._were_named, self._now())
 
     def _complete(self) -> bool:
-        """Start queued lookups, and store the results of finished lookups in the table. Return
-        whether any results were stored."""
+        """Start queued lookups, and store finished ones. Return whether there were any."""
         begun = [one.begun for one in self._look_ups.values() if one.begun]
         waiting = [one for one in self._look_ups.values() if not one.begun]
         running = sum(not one.done() for one in begun)

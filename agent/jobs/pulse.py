@@ -139,8 +139,7 @@ class Pulse:
         self._flat = False
 
     def feed(self, samples: Iterable[tuple[float, float]]) -> PulseReading:
-        """Add samples (seconds, watts), oldest first, and return the current result. Samples that
-        were added before are ignored."""
+        """Add samples (seconds, watts), oldest first, if new, and return the current result."""
         before, stride = self._times[-1] if self._times else None, WINDOW // 2
         for at, watts in samples:
             newest = self._times[-1] if self._times else -float("inf")

@@ -23,8 +23,7 @@ that was late by up to 0.6 ticks also runs in the next tick."""
 SOONEST = 0.1  # Minimum share of the interval between two runs
 
 CEASED = {Reason.UNSUPPORTED, Reason.DENIED, Reason.DRIVER, Reason.IMPLAUSIBLE}
-"""Reasons for absent values that are normal for a metric that never had values, but indicate a
-fault if it had values before."""
+"""Reasons for absent values that are normal unless the metric had values before."""
 
 OFF = "off"  # Name of the part of a disabled source, which is neither up nor down
 

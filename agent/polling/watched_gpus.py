@@ -230,8 +230,7 @@ class WatchedGpus:
             self._silent.pop(read, None)
 
     def close(self) -> None:
-        """Release the NVML resources of all GPUs, except those of GPUs with their own threads,
-        which may be using them."""
+        """Release the NVML resources of all GPUs but those whose threads may be using them."""
         for gpu in self._gpus.values():
             if gpu.index not in self.threads.left:
                 gpu.device.close()

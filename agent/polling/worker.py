@@ -155,8 +155,7 @@ class Worker:
 
 
 class InlineWorker(Worker):
-    """A worker without a thread, for tests and for reads of data in memory. `start_turn` runs
-    `work` before it returns."""
+    """A worker without a thread, for tests and reads of memory: `start_turn` itself runs `work`."""
 
     def start_turn(self) -> asyncio.Future[None]:
         ended = asyncio.get_running_loop().create_future()

@@ -62,8 +62,7 @@ class TapedDevice:
 
 
 def identity(pointer: Any) -> int:
-    """Return a number that identifies an opaque NVML pointer: its address, or the ID of the Python
-    object if it has no address."""
+    """Return a number that identifies an opaque NVML pointer: its address or else its Python ID."""
     try:
         return ctypes.addressof(pointer.contents)
     except (AttributeError, TypeError, ValueError):
@@ -80,8 +79,7 @@ def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None 
 
 
 def field_keys(index: int, fields: Sequence[int | tuple[int, int]]) -> list[str]:
-    """Return the key `GPU,field,scope` of each field in a request. The key of a repeated one ends
-    in `,again`."""
+    """Return the key `GPU,field,scope` of each field, or `GPU,field,scope,again` if repeated."""
     scoped = (field if isinstance(field, tuple) else (field, 0) for field in fields)
     keys = [f"{index},{int(number)},{int(scope)}" for number, scope in scoped]
     return [f"{key},again" if key in keys[:place] else key for place, key in enumerate(keys)]

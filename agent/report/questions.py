@@ -199,8 +199,7 @@ def price_of(prometheus: str, since: str) -> Price:
 
 
 def now_and_price(agent: str) -> tuple[float, Price]:
-    """Return the wall-clock time of an agent in seconds, and its price per GPU-hour. Raise NoAnswer
-    if the agent does not respond."""
+    """Return an agent's wall-clock time (s) and price per GPU-hour. Raise NoAnswer without them."""
     snapshot = fetched(f"{agent.rstrip('/')}/api/v1/snapshot")
     with parsing(agent, "an agent"):
         host = snapshot["host"]
@@ -248,8 +247,7 @@ def _name(row: Mapping[str, str], by: str) -> str:
 
 
 def from_agent(url: str, now: float, by: str, job: str) -> Report:
-    """Return a report on the running jobs and the last 50 ended jobs of an agent. Raise NoAnswer if
-    the agent does not respond."""
+    """Return a report on an agent's running and last 50 ended jobs. Raise NoAnswer without one."""
     answer = fetched(f"{url.rstrip('/')}/api/v1/jobs")
     with parsing(url, "an agent"):
         receipts: list[Document] = [*answer["running"], *answer["ended"]]

@@ -66,8 +66,7 @@ class SimulatedDriver:
         self.log_xid(index, code)
 
     def fail(self, function: str, code: int | None, index: int | None = None) -> None:
-        """Make an NVML function return the error `code`, for one GPU or for all. If `code` is None,
-        the function succeeds again."""
+        """Make an NVML function return the error `code` (None: succeed), for one or all GPUs."""
         if code is None:
             self.failures.pop((function, index), None)
         else:

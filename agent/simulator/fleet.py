@@ -18,8 +18,7 @@ ROLES = (
     *(("starved-disk", "speech"), ("training", "language"), ("held", "notebook")),
     *(("training", "language"), ("training", "vision"), ("idle", ""), ("training", "speech")),
 )
-"""Scenario and user of each node outside the largest job. A large fleet repeats the list, but
-includes a lost GPU only once."""
+"""Scenario and user of nodes outside the largest job, repeated, but with one lost GPU."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,7 @@ def _memory_v2(_: Any, gpu: SimulatedGpu, version: int) -> Any:
 
 
 def _clock(kind: int, sm: int, memory: int) -> int:
-    """Return the clock of the given kind (graphics, SM, memory, or video) in MHz. The video clock
-    is four fifths of the SM clock."""
+    """Return a clock in MHz: graphics, SM, memory, or video (four fifths of the SM clock)."""
     return (sm, sm, memory, sm * 4 // 5)[kind]
 
 
@@ -132,8 +131,7 @@ def _link_errors(nvml: Any, gpu: SimulatedGpu, link: int, counter: int) -> int:
 
 
 def _name(nvml: Any, gpu: SimulatedGpu) -> str:
-    """Return the GPU name. Newer drivers add the prefix NVIDIA to the names of some models
-    (GeForce, TITAN, and A100)."""
+    """Return the GPU name. Newer drivers add NVIDIA to names of GeForce, TITAN, and A100."""
     prefixed = nvml.machine.driver.numbers[0] >= gpu.model.prefixed_since
     return f"NVIDIA {gpu.model.name}" if prefixed else gpu.model.name
 

@@ -190,8 +190,7 @@ class SimulatedGpu:
 
     @property
     def counts_nvlink(self) -> bool:
-        """Whether the driver counts NVLink payload. Since driver 465, only GPUs with a GPU System
-        Processor (GSP) have this counter."""
+        """Whether the driver counts NVLink payload: since 465 only with a GPU System Processor."""
         newest = self.model.architecture >= Architecture.AMPERE
         return self.model.links is not None and (newest or self.driver.numbers < (465,))
 

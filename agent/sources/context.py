@@ -22,8 +22,7 @@ EACH_TICK = fixed(intervals.TICK)
 SM_CLOCK = 1  # Value of `nvmlClockType_t`
 
 MOST_DEVICES = 256
-"""Maximum number of devices to report for each kind, such as disks or NICs. With 2,000 disks, the
-response to a scrape was 3.5 MB."""
+"""Maximum number of devices of a kind to report. With 2,000 disks, a response had 3.5 MB."""
 
 
 def _question(call: str | int) -> tuple[Question, str]:

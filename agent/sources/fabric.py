@@ -47,8 +47,7 @@ def health(mask: int, summary: int) -> dict[str, bool]:
 
 
 def _asked(device: NvmlDevice) -> Any:
-    """Return the fabric info structure in the latest version that the driver supports. Raise Absent
-    if no version can be read."""
+    """Return the fabric info in the latest version that the driver supports, or raise Absent."""
     for call, structure in ANSWERS:
         try:
             info = getattr(device.nvml.library, structure)()

@@ -112,8 +112,7 @@ PROGRAM = "nv-fabricmanage"  # Name as truncated by the kernel to 15 characters
 
 
 class FabricService:
-    """Finds the Fabric Manager's process. It reads the PID file of the service first, and searches
-    all processes only if necessary."""
+    """Finds the Fabric Manager's process by the PID file of its service, or among all processes."""
 
     def __init__(self, files: FileTree) -> None:
         self._files = files

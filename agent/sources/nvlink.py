@@ -89,8 +89,7 @@ class LinkReads:
     def _bytes(
         self, fields: Mapping[Metric, int], scopes: Mapping[int, Labels]
     ) -> Iterator[GpuRow]:
-        """Yield the GPU rows for payload and wire bytes. Use the field IDs of NVLink 5 if the
-        driver supports no others."""
+        """Yield the GPU rows for payload and wire bytes, with IDs of NVLink 5 if no others work."""
         if self._newer is None:
             asked = _FIELDS[0], NVLINK5_BYTES[138]
             old, new = (

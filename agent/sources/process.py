@@ -108,8 +108,7 @@ class Processes:
         ]
 
     def _serves(self, pid: int) -> bool:
-        """Return whether a process is an MPS server of the system. It runs as root, or root's MPS
-        daemon has started it for a user."""
+        """Return whether a process is an MPS server that root, or root's daemon, has started."""
         files = self.gpu.host.files
         try:
             if processes.is_roots(files, pid, MPS_SERVER):

@@ -81,8 +81,7 @@ async def _started(program: StackProgram, log: Path) -> Process:
 
 
 async def _until_ready(program: StackProgram, process: Process) -> str:
-    """Wait until a program is ready. Return an empty string, or a description of the failure if the
-    program does not become ready."""
+    """Wait until a program is ready. Return an empty string, or why it does not become ready."""
     deadline = asyncio.get_running_loop().time() + READY_SECONDS
     while process.returncode is None:
         if await asyncio.to_thread(_answers, program):

@@ -92,8 +92,7 @@ def _clause(
 
 
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
-    """Return a clause about a driver that does not respond. Until there is a finding, it has no
-    level."""
+    """Return a clause about a driver that does not respond, without a level until a finding."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
     found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
     if first := next((one for one in facts.findings if one.id in found.findings), None):

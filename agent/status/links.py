@@ -126,8 +126,7 @@ def nvlink_graph(
 
 
 def _caption(kind: str, edges: Sequence[LinkStatus], spec: SystemSpec | None) -> str:
-    """Return the title of the graph, with the number of links that are up and the total number. The
-    total includes links of lost GPUs."""
+    """Return the title of the graph, with the number of links that are up, and of all."""
     up, all_of = sum(edge.up for edge in edges), sum(edge.links for edge in edges)
     if spec and kind == "switch":
         all_of = max(all_of, spec.gpus * (spec.nvlink_links or 0))

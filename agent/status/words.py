@@ -81,8 +81,7 @@ def figure(value: float) -> str:
 
 
 def rate(moved: float | None, limit: float | None, path: str) -> str:
-    """Return a text with a rate and its limit, if known, for example `39 of 55 GB/s`. For network
-    ports, the unit is Gb/s."""
+    """Return a rate and its limit, if known: `39 of 55 GB/s`, or Gb/s for network ports."""
     times, unit = (8, "Gb/s") if path in ("network", "infiniband") else (1, "GB/s")
     shown = ["-" if one is None else figure(times * one / 1e9) for one in (moved, limit)]
     return f"{shown[0]} {unit}" if limit is None else f"{shown[0]} of {shown[1]} {unit}"
