@@ -130,12 +130,15 @@ class NvmlDevice:
             raise misshapen("nvmlDeviceGetFieldValues", error) from error
 
     def _rate(self, before: Any, after: Any) -> float:
-        first, second = self._decoded(before), self._decoded(after)
-        if isinstance(first, Absent):
-            raise first
-        if isinstance(second, Absent):
-            raise second
-        return (second - first) % 2**32 / float(after.timestamp - before.timestamp) * 1e6
+        values = []
+        for answer in (before, after):
+            value = self._decoded(answer)
+            if isinstance(value, Absent):
+                raise Absent(
+                    value.reason, str(value)
+                )  # a frame that holds what it raises is a cycle
+            values.append(value)
+        return (values[1] - values[0]) % 2**32 / float(after.timestamp - before.timestamp) * 1e6
 
     def _answers(self, known: Sequence[Scope]) -> list[float | Absent]:
         if not known:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 from agent.hardware.device import NvmlDevice
@@ -76,20 +75,19 @@ LEAST_COPIED = 1e8
 """Bytes per second below which copies take less than 2 % of the time and are not measured."""
 
 
-@dataclass(slots=True)
-class Moments:
-    """Measures the rates of PCIe within a moment, which are those of a copy if one runs, while GPM
-    reports LEAST_COPIED or more. While NVLink carries data, kernels that wait read host memory."""
-
-    gpm: Gpm
-    device: NvmlDevice
-
-    def read(self, out: ReadOutput) -> None:
-        values = self.gpm.latest.values if self.gpm.latest is not None else {}
+def _moment(context: GpuContext, out: ReadOutput) -> None:
+    """Add the rates of PCIe within a moment, which are those of a copy if one runs. Add nothing if
+    GPM reports less than LEAST_COPIED, or that NVLink carries data: kernels that wait read host
+    memory."""
+    gpm = context.gpm
+    if gpm is not None:
+        values = gpm.latest.values if gpm.latest is not None else {}
         most = PCIE_UNIT * max(values.get(way, 0.0) for way in WAYS.values())
-        if most >= LEAST_COPIED and not self.gpm.links_carry:
-            for metric, rate in zip(MOMENT, self.device.rates(FIELDS), strict=True):
-                out.add(metric, rate)
+        if most < LEAST_COPIED or gpm.links_carry:
+            return
+    if context.state.has_processes:
+        for metric, rate in zip(MOMENT, context.device.rates(FIELDS), strict=True):
+            out.add(metric, rate)
 
 
 def _fastest(device: NvmlDevice) -> float:
@@ -142,12 +140,12 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
     if gpu_context.gpm is not None:
         run = partial(_from_gpm, gpu_context.gpm)
         yield gpu_context.read("pcie", "gpm", WAYS, run, gpu_context.gpm_interval, run_on_wake=True)
-        moments = Moments(gpu_context.gpm, gpu_context.device)
-        yield gpu_context.read("pcie", "moment", MOMENT, moments.read, gpu_context.gpm_interval)
     else:
         every = max(intervals.TICK, gpu_context.gpus / intervals.PCIE_CALLS_PER_TICK)
         call = PcieFromCall(gpu_context.device, every)
         yield gpu_context.read("pcie", "call", WAYS, call.read, every)
+    moment = partial(_moment, gpu_context)
+    yield gpu_context.read("pcie", "moment", MOMENT, moment, gpu_context.gpm_interval)
     yield from gpu_context.declared("pcie", _METRICS)
     address = gpu_context.device.identity.pci_bus_id.lower()[-12:]  # NVML's address is longer
     switches = partial(_switches, gpu_context.host.files, f"{DEVICES}/{address}")
