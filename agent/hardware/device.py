@@ -19,6 +19,7 @@ SINCE = {
     field: since
     for first, last, since in (
         (161, 163, (520,)),  # NVLink errors
+        (197, 198, (555,)),  # PCIe bytes
         (202, 221, (560,)),  # NVLink 5
         (230, 230, (570,)),  # GPU recovery action
         (269, 271, (580, 82)),  # had other meanings in older drivers
@@ -122,11 +123,13 @@ class NvmlDevice:
     def rates(self, fields: Sequence[int]) -> list[float]:
         """Return by how much per second 32-bit counters grow within a moment, by their field IDs.
         One call reads each of them twice, 0.15 ms apart on an H200. Raise Absent if it fails."""
+        if self.nvml.driver < max(SINCE[field] for field in fields):
+            raise Absent(Reason.DRIVER, "field not in this driver")
         try:
             answers = self.get("FieldValues", [field for field in fields for _ in range(2)])
             pairs = zip(answers[::2], answers[1::2], strict=True)
             return [self._rate(before, after) for before, after in pairs]
-        except (*MISSHAPEN, ZeroDivisionError) as error:
+        except MISSHAPEN as error:
             raise misshapen("nvmlDeviceGetFieldValues", error) from error
 
     def _rate(self, before: Any, after: Any) -> float:
@@ -134,11 +137,12 @@ class NvmlDevice:
         for answer in (before, after):
             value = self._decoded(answer)
             if isinstance(value, Absent):
-                raise Absent(
-                    value.reason, str(value)
-                )  # a frame that holds what it raises is a cycle
+                raise Absent(value.reason, str(value))  # no frame holds what it raises
             values.append(value)
-        return (values[1] - values[0]) % 2**32 / float(after.timestamp - before.timestamp) * 1e6
+        microseconds = float(after.timestamp - before.timestamp)
+        if microseconds <= 0:
+            raise Absent(Reason.NOT_ENOUGH, "both answers are of the same moment")
+        return (values[1] - values[0]) % 2**32 / microseconds * 1e6
 
     def _answers(self, known: Sequence[Scope]) -> list[float | Absent]:
         if not known:

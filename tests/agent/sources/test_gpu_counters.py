@@ -8,6 +8,7 @@ import pytest
 
 from agent.hardware.gpm import PCIE_UNIT
 from agent.model import ReadKey, Reason
+from agent.simulator import fields
 from agent.simulator.gpu import SimulatedGpuProcess
 from agent.simulator.loads import GpuLoad, GpuWork
 from agent.sources import activity, nvlink, pcie, process
@@ -187,6 +188,25 @@ def test_pcie_is_read_twice_within_a_moment_while_it_copies(scenario: str, copie
     bench = simulated(f"dgx-h100:{scenario}", gpus=1).run(10)
     received = bench.samples.all(pcie.MOMENT[1]).values()
     assert [5e10 < rate < 7e10 for rate in received] == [True] * copies
+
+
+@pytest.mark.parametrize(
+    ("machine", "apart", "reason"),
+    [
+        ("dgx-h100", 0.0, Reason.NOT_ENOUGH),
+        ("dgx-h100@550", 150e-6, Reason.DRIVER),
+        ("dgx-a100@580", 150e-6, Reason.UNSUPPORTED),
+    ],
+)
+def test_a_rate_within_a_moment_that_cannot_be_known_is_absent(
+    monkeypatch: pytest.MonkeyPatch, machine: str, apart: float, reason: Reason
+) -> None:
+    monkeypatch.setattr(fields, "MOMENT", apart)
+    bench = simulated(f"{machine}:starved-pcie", gpus=1).run(5)
+    (gpu,) = bench.samples.all(pcie.RECEIVED)
+    absence = bench.samples.absence(pcie.MOMENT[1], *gpu)
+    assert absence is not None
+    assert absence.reason is reason
 
 
 def readings(bench: AgentBench, metric: object, seconds: int) -> int:
