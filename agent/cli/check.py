@@ -90,7 +90,7 @@ def look_at(arguments: argparse.Namespace, width: int) -> Answer:
         look = StatusView(agent.first, runbook=f"{agent.place}/runbook.html")
         text = printable("\n".join(page(look, width)))
         return {"document": values(look.status, agent.snapshot()), "text": text, "texts": {}}
-    longest = max(2.0, arguments.timeout - 2.5)  # s; reads that hang must not use up the timeout
+    longest = max(2.0, arguments.timeout - 4.5)  # s; reads that hang must not use up the timeout
     # The kernel log is read for as long as the window of DgxGpuXid.
     hardware, last, status = first_look(arguments, settings, 1800.0, longest)
     said = note if arguments.replay else f"{note} {ONE_LOOK}".lstrip()
