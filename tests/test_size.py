@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.support.repository import ROOT
 
-MOST = {"product": 32_150, "tests": 42_000}
+MOST = {"product": 32_000, "tests": 42_000}
 """Bounds, of which 1 % may be exceeded: lower them with each cut."""
 
 PACKAGES = "agent", "exporters", "dashboards", "alerts"
