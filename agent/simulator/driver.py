@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import pynvml
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from agent.hardware.kernel_log import KernelLog, LogLine
 from agent.metrics import beside
-from agent.simulator.models import SystemModel, parsed
+from agent.simulator.models import SystemModel
 
 Driver = tuple[int, ...]
 
@@ -132,7 +132,7 @@ class NvmlTable(Struct, frozen=True, forbid_unknown_fields=True):
     fields: tuple[FieldRow, ...]
 
 
-NVML = parsed(beside(__file__, "nvml"), NvmlTable, "nvml")
+NVML = convert(beside(__file__, "nvml"), NvmlTable)
 CALLS = {f"nvmlDeviceGet{name}": row for name, row in NVML.calls.items()} | NVML.others
 NEWEST = {int(version.partition(".")[0]): version for version in NVML.versions}
 """The latest version of each branch. It is used if a simulation specifies only the branch."""

@@ -3,10 +3,9 @@
 from math import inf
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from agent.metrics import beside
-from agent.simulator.models import entry, parsed
 
 STEP = 0.23
 """Seconds per training step on an H100. A second is not a multiple of this value, so that reads
@@ -109,12 +108,12 @@ def _scenarios(tables: dict[str, Any]) -> dict[str, tuple[ScenarioLoad, ...]]:
     phases["answer"] = {**phases["burst"], "receive": 0.0001}  # a request contains few tokens
     works = tables["works"] | {f"server-{number}": _server(number) for number in range(8)}
     for work in works.values():
-        work["phases"] = [(share, entry(phases, name, "loads")) for share, name in work["phases"]]
+        work["phases"] = [(share, phases[name]) for share, name in work["phases"]]
     for part in (part for parts in tables["scenarios"].values() for part in parts):
-        part["works"] = [entry(works, name, "loads") for name in part["works"]]
+        part["works"] = [works[name] for name in part["works"]]
         if "job" in part:
-            part["job"] = entry(tables["jobs"], part["job"], "loads")
-    return parsed(tables["scenarios"], dict[str, tuple[ScenarioLoad, ...]], "loads")
+            part["job"] = tables["jobs"][part["job"]]
+    return convert(tables["scenarios"], dict[str, tuple[ScenarioLoad, ...]])
 
 
 PARTS = _scenarios(beside(__file__))

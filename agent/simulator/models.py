@@ -5,31 +5,10 @@ from collections.abc import Mapping
 from enum import IntEnum
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
-from agent.config.decoding import Mismatch, decode, unknown
-from agent.errors import BadInput
 from agent.metrics import beside
-
-T = TypeVar("T")
-
-
-def parsed(content: Any, kind: type[T], file: str) -> T:
-    """Convert the contents of a TOML file of the simulator. Raise BadInput for an unknown key."""
-    try:
-        return decode(content, kind)
-    except Mismatch as wrong:
-        raise BadInput(f"agent/simulator/{file}.toml: {wrong}") from wrong
-
-
-def entry(table: Mapping[str, T], name: str, file: str) -> T:
-    """Return the entry `name` of a table in a TOML file. Raise BadInput if there is none."""
-    if name not in table:
-        raise BadInput(f"agent/simulator/{file}.toml: {unknown(name, table)}")
-    return table[name]
-
 
 Architecture = IntEnum(
     "Architecture", "KEPLER MAXWELL PASCAL VOLTA TURING AMPERE ADA HOPPER BLACKWELL", start=2
@@ -196,9 +175,8 @@ class SystemModel(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _system(path: Path) -> SystemModel:
     table = beside(__file__, f"systems/{path.stem}")
-    gpu = f"gpus/{table.pop('gpu')}"
-    table["model"] = parsed(beside(__file__, gpu), GpuModel, gpu)
-    return parsed({**table, "name": path.stem}, SystemModel, f"systems/{path.stem}")
+    table["model"] = convert(beside(__file__, f"gpus/{table.pop('gpu')}"), GpuModel)
+    return convert({**table, "name": path.stem}, SystemModel)
 
 
 def meets(of: str, model: GpuModel, *others: object) -> bool:

@@ -16,11 +16,11 @@ from math import inf
 from operator import itemgetter
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from agent.metrics import beside
 from agent.simulator.loads import ScenarioLoad, parts_of
-from agent.simulator.models import SystemModel, entry, meets, parsed
+from agent.simulator.models import SystemModel, meets
 
 TOUR, SLOT, PAUSE = "tour", 120.0, 30.0
 """TOUR: name of the tour, which runs many scenarios in turn. SLOT: seconds for which each scenario
@@ -57,7 +57,7 @@ class _Table(Struct, forbid_unknown_fields=True):
     faults: dict[str, Breakage]
 
 
-_TABLE = parsed(beside(__file__), _Table, "scenarios")
+_TABLE = convert(beside(__file__), _Table)
 SCENARIOS, FAULTS = _TABLE.scenarios, _TABLE.faults
 NAMES = tuple(SCENARIOS)
 FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
@@ -81,7 +81,7 @@ def missing(system: SystemModel, scenario: str) -> str:
     """Return the descriptions of the scenario's requirements that the system does not meet, joined
     by "and". Return an empty string if it meets all."""
     needs = [fault.needs for part in parts(scenario) if (fault := _fault(part))]
-    unmet = (entry(_TABLE.needs, name, "scenarios") for name in needs if name)
+    unmet = (_TABLE.needs[name] for name in needs if name)
     return " and ".join(need.words for need in unmet if not meets(need.of, system.model, system))
 
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import errno
-import re
 import tomllib
 from collections.abc import Iterator
 from itertools import product
@@ -12,7 +11,6 @@ from typing import Any
 import pynvml
 import pytest
 
-from agent.errors import BadInput
 from agent.simulator import (
     SCENARIOS,
     SYSTEMS,
@@ -104,15 +102,6 @@ def test_what_cannot_be_is_refused_in_one_sentence(spec: str, words: str) -> Non
         parse(spec)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
-
-
-@pytest.mark.parametrize(("row", "words"), CASES["misspelt"])
-def test_a_misspelt_name_in_a_table_is_named(row: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInput, match=re.escape(words)):
-        models.parsed(row, scenarios.Breakage, "scenarios")
-    said = r"simulator/loads\.toml: stedy is .* expected one of steady"
-    with pytest.raises(BadInput, match=said):
-        models.entry({"steady": 1}, "stedy", "loads")
 
 
 def test_a_machine_is_named_by_system_driver_and_scenario() -> None:
