@@ -149,11 +149,4 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
         ],
         "receivers": receivers,
     }
-    return yaml.dump(content, Dumper=_Plain, sort_keys=False, width=100)
-
-
-class _Plain(yaml.SafeDumper):
-    """A YAML writer without anchors, which writes repeated settings of receivers in full."""
-
-    def ignore_aliases(self, _: Any) -> bool:
-        return True
+    return yaml.dump(content, Dumper=Dumper, sort_keys=False, width=100)
