@@ -130,12 +130,11 @@ class Page:
         """Nodes of the document."""
         return int(self.run("document.getElementsByTagName('*').length"))
 
-    def picture(self, file: Path, *, whole: bool = False) -> None:
-        """Save the visible part, or the whole page, as PNG: in a window as tall as it, drawn again,
-        for a capture beyond the window stretches canvases."""
-        if whole:
-            size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
-            self.resize((size["width"], size["height"]))
-            self.run("new Promise((done) => setTimeout(done, 1200))")
+    def picture(self, file: Path) -> None:
+        """Save the whole page as PNG: in a window as tall as it, drawn again, for a capture beyond
+        the window stretches canvases."""
+        size = self.ask("Page.getLayoutMetrics")["cssContentSize"]
+        self.resize((size["width"], size["height"]))
+        self.run("new Promise((done) => setTimeout(done, 1200))")
         shot = self.ask("Page.captureScreenshot", format="png")
         file.write_bytes(base64.b64decode(shot["data"]))

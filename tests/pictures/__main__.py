@@ -4,11 +4,10 @@
     python -m tests.pictures dgx-gpu@dgx04 dgx-fleet      some; after the @, the node
     python -m tests.pictures --opened dgx-node            with the rows that are collapsed
     python -m tests.pictures --light dgx-fleet            in Grafana's light theme
-    python -m tests.pictures --prometheus http://localhost:9090 dgx-gpu@box:9935
 
-It installs what package.json lists into a cache folder. It needs node, npm, Chromium and, without
---prometheus, Prometheus. There is no Grafana server in it: a kind of panel that Grafana publishes
-no component for is left blank, and says so.
+It installs what package.json lists into a cache folder. It needs node, npm, Chromium and
+Prometheus. There is no Grafana server in it: a kind of panel that Grafana publishes no component
+for is left blank, and says so.
 """
 
 import argparse
@@ -16,9 +15,7 @@ import json
 import re
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlencode
 from urllib.request import urlopen
@@ -43,22 +40,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("boards", nargs="*", metavar="BOARD[@NODE]", default=USUAL)
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"usually {OUT}")
-    parser.add_argument("--prometheus", metavar="URL", help="draw from this one: the last hour")
     parser.add_argument("--opened", action="store_true", help="open rows that are collapsed")
     parser.add_argument("--light", action="store_true", help="in Grafana's light theme")
     parser.add_argument("--width", type=int, default=1600, metavar="PIXELS")
     return parser.parse_args(words)
-
-
-@contextmanager
-def source(address: str | None) -> Iterator[Machine]:
-    """A Prometheus of ours, or the one that was named."""
-    if address:
-        now = time.time()
-        yield Machine(address.rstrip("/"), now - HISTORY, now - HISTORY, now)
-        return
-    with tempfile.TemporaryDirectory() as folder, machine(Path(folder)) as made:
-        yield made
 
 
 def jobs(prometheus: str) -> list[str]:
@@ -72,8 +57,7 @@ def jobs(prometheus: str) -> list[str]:
 def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
     """`BOARD@NODE` as it is to be drawn."""
     uid, _, node = name.partition("@")
-    everyone = ".+" if given.prometheus else ALL
-    live = node == LIVE and not given.prometheus
+    live = node == LIVE
     file = re.sub("[@:]", "-", name) + ("-light" if given.light else "")
     return Picture(
         file=str(given.out.resolve() / f"{file}.png"),
@@ -84,7 +68,7 @@ def picture(name: str, given: argparse.Namespace, made: Machine) -> Picture:
             "job": "|".join(jobs(made.address)) or ".+",
             "cluster": ".*",
             "rack": ".*",
-            "instance": node or everyone,
+            "instance": node or ALL,
             "gpu": ".+",
         },
         since=made.lived if live else made.until - HISTORY,
@@ -120,7 +104,7 @@ def main() -> int:
         print(reason)
         return 2
     failed = False
-    with source(given.prometheus) as made:
+    with tempfile.TemporaryDirectory() as past, machine(Path(past)) as made:
         for drawn in draw([picture(name, given, made) for name in given.boards], folder):
             print(shown(drawn), flush=True)
             failed |= bool(drawn.failed)
