@@ -16,12 +16,10 @@ from agent.diagnosis.accounting import STATE_SECONDS
 from agent.faults.findings import Search
 from agent.model import Kind, Reason, Severity
 from agent.ranges import ANY
-from agent.sources import ecc, power, temperature
-from agent.sources.agent_health import SOURCE_UP
+from agent.sources import power, temperature
 from agent.sources.table import GPU_SOURCES, declared
 from exporters.default_set import DefaultSet
 from tests.support.alert_replay import SCALE, Replay, Series, faster, scrape, used
-from tests.support.machine_controls import reload_driver
 from tests.support.machines import AgentBench, simulated
 from tests.support.nightly import NIGHTLY, shortly
 from tests.support.odd_answers import EVERYTHING, KINDS, OddAnswers, strike
@@ -176,14 +174,6 @@ def test_an_odd_value_is_absent_with_the_value() -> None:
     assert len(bench.samples.where(power.POWER, gpu="1")) == 1
 
 
-def test_ecc_of_all_ones_once_stops_no_job() -> None:
-    bench = simulated("dgx-h100:training", gpus=2).run(2)
-    strike(bench.machine, OddAnswers((4_294_967_295,), share=1.0))
-    bench.run(3).skip(60).run(3)
-    assert bench.samples.where(ecc.ERRORS, gpu="0") == {}
-    assert critical(bench) == set()
-
-
 GPUS = 4
 CODES = st.sampled_from([2, 3, 4, 6, 10, 13, 15, 999])
 FUNCTIONS = st.sampled_from(
@@ -221,14 +211,3 @@ def values_of(bench: AgentBench, index: str) -> dict[str, int]:
         if "gpu" in metric.labels:
             found[metric.name] = len(samples.where(metric, gpu=index))
     return found
-
-
-def test_a_driver_reload_is_survived_without_a_spike() -> None:
-    bench = simulated("dgx-station-v100:training").run(5)
-    before = bench.samples.all(power.ENERGY).copy()
-    reload_driver(bench.machine)
-    bench.run(15)
-    after = bench.samples.all(power.ENERGY)
-    assert after.keys() == before.keys()
-    assert all(after[key] < 15 * 400 for key in after)
-    assert all(bench.samples.all(SOURCE_UP).values())

@@ -1,9 +1,9 @@
-"""Rules hold however a machine is scraped: seldom, beside the evaluation, with every second scrape
-failing; after restarts of agent and Prometheus, and in Prometheus 3, whose ranges are open on the
-left."""
+"""Rules about agents and old events hold however a machine is scraped: seldom, beside the
+evaluation, with scrapes that fail; after restarts of agent and Prometheus, and in Prometheus 3,
+whose ranges are open on the left."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,7 @@ from agent.faults.promql import seconds
 from agent.sources import gpu, xid
 from agent.sources.agent_health import LAST_TICK
 from alerts.build import DOWN
-from tests.alerts.test_rules import TABLES
-from tests.alerts.test_ways import SHORT, Change, each, some_fail
 from tests.support import alert_input
-from tests.support.alert_cases import Table
 from tests.support.alert_input import SCRAPE, Case, Points, Series, named, on, scrapes, steady
 from tests.support.alert_replay import judged
 from tests.support.nightly import NIGHTLY
@@ -138,29 +135,3 @@ def test_an_old_xid_is_reported_once(evaluated: int, is_open: bool, tmp_path: Pa
         Case(XID, "the agent began again", shown(48, (1, lower))),
     ]
     assert failing(tmp_path, cases, evaluated, is_open=is_open) == ""
-
-
-SELDOM = (each(120, 5),)
-EVERY = (each(30, 1), each(60), each(60, 3), each(120), each(120, 7), some_fail(2, 0))
-
-
-@pytest.mark.promtool
-@pytest.mark.parametrize(
-    ("table", "ways"),
-    [
-        pytest.param(table, ways, id=f"{table.name}-{name}", marks=[] if plain else NIGHTLY)
-        for number, table in enumerate(TABLES)
-        for name, ways, plain in (("seldom", SELDOM, number % 8 == 0), ("all", EVERY, False))
-    ],
-)
-def test_what_rests_rests_however_it_is_scraped(
-    table: Table, ways: Sequence[Change], tmp_path: Path
-) -> None:
-    resting = [case for case in table(S) if not case.fires and case.every == SCRAPE]
-    tried = [
-        case._replace(title=f"{case.title}, {number}", series=change(case, 0))
-        for case in resting
-        if case.title not in SHORT
-        for number, change in enumerate(ways)
-    ]
-    assert failing(tmp_path, tried, SCRAPE, is_open=True) == ""

@@ -84,6 +84,10 @@ ODD = {
     "huge length": HEAD + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n",
     "endless chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 3000,
     "long accept": HEAD + b"Accept: " + b"text/plain;q=0.5," * 400 + b"\r\n\r\n",
+    "long header": HEAD + b"X-Long: " + b"a" * 20_000 + b"\r\n\r\n",
+    "many headers": HEAD + b"".join(b"X-%d: a\r\n" % n for n in range(5000)) + b"\r\n",
+    "cookies": HEAD + b"Cookie: " + b"a=b; " * 10_000 + b"\r\n\r\n",
+    "long target": b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "odd password": HEAD + b"Authorization: Basic " + b"=" * 4000 + b"\r\n\r\n",
     "many at once": (HEAD + b"\r\n") * 100,
 }

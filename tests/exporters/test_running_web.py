@@ -56,16 +56,6 @@ def test_a_real_agent_serves_tls_with_passwords_and_follows_its_file(folder: Pat
         assert agent.end(signal.SIGTERM) == 0
 
 
-def test_another_web_configuration_needs_a_restart(folder: Path) -> None:
-    config = folder / "config.toml"
-    config.write_text(f'web_config_file = "{web_file(folder, "")}"')
-    with Running(*RUN, "127.0.0.1:0", "--config", str(config)) as agent:
-        agent.line("event=nvml_connected")
-        config.write_text("[job]\ninfo = true\n")
-        agent.process.send_signal(signal.SIGHUP)
-        agent.line("event=needs_a_restart key=web_config_file")
-
-
 @pytest.mark.parametrize(
     ("listen", "guarded", "warns"),
     [("0.0.0.0", False, True), ("0.0.0.0", True, False), ("127.0.0.2", False, False)],

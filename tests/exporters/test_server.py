@@ -19,25 +19,6 @@ from tests.support.web_files import TLS, trusting, web_file
 GET = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
-FIRST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"
-HUGE = {
-    "long": FIRST + b"X-Long: " + b"a" * 20_000,
-    "many": FIRST + b"".join(b"X-%d: a\r\n" % n for n in range(5000)) + b"X-Last: a",
-    "cookies": FIRST + b"Cookie: " + b"a=b; " * 10_000,
-    "target": b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: localhost",
-}
-
-
-@pytest.mark.parametrize("head", HUGE.values(), ids=HUGE)
-async def test_huge_requests_are_refused(head: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    async with served() as at:
-        said = await at.raw(head + b"\r\n\r\n")
-        assert said[8:12] in (b" 400", b" 414", b" 431", b"")
-        assert b"Traceback" not in said
-        assert await at.status() == 200
-    assert caplog.records == [], "what others do wrong is no event"
-
-
 async def test_a_body_without_end_is_not_listened_to() -> None:
     async with served() as at:
         reader, writer = await asyncio.open_connection("127.0.0.1", at.port)
