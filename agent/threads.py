@@ -8,9 +8,6 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-FILES_SECONDS = 5.0
-"""Timeout in seconds for file access. A file system that hangs must not block the agent."""
-
 
 class Spawn(Protocol):
     """A function that calls `work` and returns a future for its result or exception."""
@@ -43,7 +40,7 @@ def _run(done: Future[T], work: Callable[[], T]) -> None:
         done.set_exception(error)
 
 
-def in_time(work: Callable[[], T], seconds: float = FILES_SECONDS) -> T:
+def in_time(work: Callable[[], T], seconds: float = 5.0) -> T:
     """Call `work` on another thread, and return its result or raise its exception. If it takes
     longer than `seconds`, raise TimeoutError, and leave its thread running."""
     done = on_a_thread("files", work)

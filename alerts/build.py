@@ -21,7 +21,6 @@ from alerts.runbook import runbook, runbook_page
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
-"""Template for the address of the agent: the instance, and the default port if it has none."""
 
 
 class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
@@ -55,7 +54,8 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""
     if fault.place == "gpu" and seconds(fault.hold) <= 120.0:  # a new job restarts a longer one
         job = "group_left (job_id, user) instance_gpu:job_info:owner"
-        expr, words = f"({expr}) * on ({NODE}, uuid) {job}", OF_JOB_TEXT
+        expr = f"({expr}) * on ({NODE}, uuid) {job}"
+        words = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
     elif place:  # an agent scraped under two names has a single row
         expr = f"({expr}) unless on ({NODE}) instance:up:doubled"
     texts = {
@@ -64,7 +64,8 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
         "runbook_url": f"{book}#{fault.alert.lower()}",
         **board,
     }
-    texts = {name: sys.intern(BLANKS.sub("", text)) for name, text in texts.items()}
+    blanks = r"(?<={{) | (?=}})"  # 1 % of the files
+    texts = {name: sys.intern(re.sub(blanks, "", text)) for name, text in texts.items()}
     if board:
         texts["dashboard"] = texts["dashboard_url"]  # name of the annotation up to version 0.2
     return {
@@ -77,10 +78,6 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
 
 
 DOWN = "DgxAgentDown"
-BLANKS = re.compile(r"(?<={{) | (?=}})")
-"""Pattern for spaces inside template braces. They are removed (1 % of the files)."""
-
-OF_JOB_TEXT = "{{ with $labels.job_id }} Its job: {{ . }}.{{ end }}"
 
 
 def groups(settings: Settings, scale: float = 1.0) -> list[Group]:
@@ -117,10 +114,6 @@ def files(settings: Settings) -> dict[str, str]:
     }
 
 
-GROUPED = ["cluster", "rack", "alertname"]
-"""Alertmanager combines alerts with the same values of these labels into one message."""
-
-
 def _route(
     receiver: str, severity: str, parameters: RuleParameters, **waits: str
 ) -> dict[str, Any]:
@@ -142,7 +135,11 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
     routes = [_route(name, parameters=parameters, **of) for name, of in ROUTES.items()]
     receivers = [{"name": name, **ways(r, name)} for name in sorted(ROUTES, key="watchdog".__eq__)]
     content = {
-        "route": {"receiver": "warning", "group_by": GROUPED, "routes": routes},
+        "route": {
+            "receiver": "warning",
+            "group_by": ["cluster", "rack", "alertname"],  # one message for each of these
+            "routes": routes,
+        },
         "inhibit_rules": [
             {key: list(value) for key, value in rule._asdict().items()}
             for rule in inhibitions(faults)

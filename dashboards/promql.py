@@ -18,16 +18,14 @@ from agent.metrics import Declaration, Declarations
 from agent.model import WHAT_LOST, Metric, gauge
 from dashboards.board import LOOKS
 
-FOREIGN = Declarations(convert(LOOKS["foreign"], dict[str, Declaration]))
-"""Metrics that are not in the catalogue: those of Prometheus, and `process_*` of the agent."""
-
 RECORDED = [
     gauge(rule.record, "Of recording rules.", "recording rules", tuple(rule.labels))
     for group in declared(RuleParameters(AlertThresholds())).groups
     for rule in group.records
     if rule.labels
 ]
-METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN.values())}
+FOREIGN = Declarations(convert(LOOKS["foreign"], dict[str, Declaration])).values()  # of others
+METRICS = {metric.name: metric for metric in (*EXPORTED, *RECORDED, *FOREIGN)}
 
 Definitions = Mapping[str, str]
 GIVEN: Definitions = {"LOSING": f'state=~"{WHAT_LOST}"', "BUSY_DISK": f"{BUSY_DISK:g}"}

@@ -25,7 +25,6 @@ MOST_CONNECTIONS = 256
 can use any address in 127.0.0.0/8. A connection takes up to half a megabyte until it is read."""
 
 OF_THE_OTHER_END = (HttpProcessingError, web.RequestPayloadError, ConnectionError)
-
 REQUESTS = logging.getLogger("exporters.requests")
 REQUESTS.addFilter(lambda record: not isinstance((record.exc_info or (0, 0))[1], OF_THE_OTHER_END))
 

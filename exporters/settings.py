@@ -29,11 +29,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-Listen = Annotated[
-    str, TextCheck(lambda t: bool(parse_listen(t)), "HOST:PORT with a port from 0 to 65535")
-]
-
-
+LISTEN = TextCheck(lambda t: bool(parse_listen(t)), "HOST:PORT with a port from 0 to 65535")
 Hosts = Annotated[
     str, Meta(pattern=r"\A[A-Za-z0-9_.:,\s-]*\Z", description="names of hosts, separated by commas")
 ]
@@ -46,7 +42,7 @@ class HttpConfig(Section, frozen=True):
     table = ""
     at_start = ("listen", "web_config_file")
 
-    listen: Listen = "127.0.0.1:9935"
+    listen: Annotated[str, LISTEN] = "127.0.0.1:9935"
     web_config_file: str = ""
     allowed_hosts: Hosts = ""
 

@@ -29,13 +29,8 @@ HASH = r"\A\$2[aby]\$(0[4-9]|1[0-4])\$[./A-Za-z0-9]{21}[.Oeu][./A-Za-z0-9]{31}\Z
 """Pattern of a bcrypt hash: cost, 22 characters of salt (the last has two bits), and 31 characters
 of hash. At cost 14, a check takes about a second of CPU time. Each step of the cost doubles it."""
 
-Hash = Annotated[
-    str,
-    Meta(
-        pattern=HASH,
-        description="a bcrypt hash of a cost from 4 to 14 (htpasswd -nBC 10 prints one)",
-    ),
-]
+EXPECTED = "a bcrypt hash of a cost from 4 to 14 (htpasswd -nBC 10 prints one)"
+Hash = Annotated[str, Meta(pattern=HASH, description=EXPECTED)]
 GUARDS = ("tls_server_config", "basic_auth_users")
 File = Annotated[str, Meta(min_length=1, description="the name of a file")]
 

@@ -119,7 +119,7 @@ class Agent:
     ) -> None:
         self.clock, self.finished = clock, hardware.finished
         self._host, self._inline = hardware.host, inline
-        self.product = text_or_nothing(self._host.files, system.PRODUCT_NAME)
+        self.product = text_or_nothing(self._host.files, "/sys/class/dmi/id/product_name")
         self.configuration = Configuration(self.complete(settings))
         self.gpu_processes, self._read_costs = GpuProcesses(), ReadCosts()
         self.gpus = GpuWatch(

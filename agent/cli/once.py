@@ -24,8 +24,6 @@ from exporters.snapshot_json import document
 GIB = 1 << 30
 HOUR, MINUTE = 3600.0, 60.0
 
-MOST_PAST, NAMED = 5, 2
-
 
 class StatusView(NamedTuple):
     """A status to print, and the address of the runbook to which it links."""
@@ -145,7 +143,7 @@ def body(status: Status, width: int) -> Iterator[str]:
     yield from paths(status, width)
     yield ""
     yield from prose(status.host.text, width, indent="")
-    unknown = summary(status.absences, NAMED)
+    unknown = summary(status.absences, 2)
     where = f"{unknown}. `dgx-telemetry check` has all." if unknown else ""
     yield from prose(where, width, indent="", hanging="  ")
 
@@ -210,7 +208,7 @@ def jobs(status: Status, width: int) -> Iterator[str]:
 
 def past(status: Status, width: int) -> Iterator[str]:
     """Yield a line for each of the most recent events that have ended."""
-    over = [event for event in status.events if event.until][:MOST_PAST]
+    over = [event for event in status.events if event.until][:5]
     if over:
         yield ""
         yield "Over, in the last 24 h:"

@@ -194,8 +194,9 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
 
-    usual = files.FLEET_SCRAPE_SECONDS if plan.fleet else files.SCRAPE_SECONDS
-    interval, scale = max(usual / plan.speed, files.LEAST_SCRAPE_SECONDS), 1 / plan.speed
+    usual, scale = files.FLEET_SCRAPE_SECONDS if plan.fleet else 5.0, 1 / plan.speed
+    # The interval is also the timeout of a scrape: with 0.1 s, busy agents were reported as down.
+    interval = max(usual * scale, 1.0)
     settings, usual_alerts = plan.settings, AlertThresholds()
     if settings[AlertThresholds].grafana == usual_alerts.grafana:  # by default, link to our Grafana
         ours = f"http://{LOOPBACK}:{ports.grafana}" if "grafana" in plan.installed else ""

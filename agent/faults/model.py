@@ -83,14 +83,11 @@ class HiddenBy(NamedTuple):
     @classmethod
     def parsed(cls, text: str) -> "HiddenBy":
         """Parse a string such as `DgxGpuXid{severity="critical"} on (uuid) only {xid="48"}`."""
-        found = HIDING.fullmatch(text)
+        found = re.fullmatch(r"(\w+)(?:\{(.*?)\})? on \(([\w, ]+)\)(?: only \{(.*)\})?", text)
         assert found, text
         alert, having, same, only = (part or "" for part in found.groups())
         split = (tuple(filter(None, part.split(", "))) for part in (same, having, only))
         return cls(alert, *split)
-
-
-HIDING = re.compile(r"(\w+)(?:\{(.*?)\})? on \(([\w, ]+)\)(?: only \{(.*)\})?")
 
 
 class FaultTable(

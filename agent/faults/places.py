@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 ON = "{{ $labels.instance }}"
-GPU_NUMBER = "GPU{{with $labels.gpu}} {{.}}{{end}}"
+ONE_GPU = "GPU{{with $labels.gpu}} {{.}}{{end}} of " + ON
 """Template for a GPU with its index, or for `GPU` alone if a relay has dropped the label `gpu`."""
-
-ONE_GPU = f"{GPU_NUMBER} of {ON}"
 
 CLUSTER = "{{ with $labels.cluster }}&var-cluster={{ . }}{{ end }}"
 GPU_BOARD = f"/d/dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}{CLUSTER}"

@@ -15,15 +15,6 @@ SAMPLE = Struct("=QI4x")
 value. Unpacking a sample takes one call. Each GPU has 50 samples per second, and reading a single
 attribute of a pynvml structure takes 2 us."""
 
-LONGEST_SAMPLE = 1.0  # Seconds; a sample never covers a longer gap in the buffer
-EMPTY_READS = 4
-"""After this many consecutive reads without a new sample, the agent checks whether the driver's
-clock was set back. Fewer such reads are normal on an idle GPU."""
-
-
-LONGEST_BUFFER = 60e6
-"""A time span (us) longer than that of any buffer. Samples older than this are discarded."""
-
 
 class TimedValue(NamedTuple):
     """A sample from a driver buffer. The value is in the unit of the metric. It covers `seconds`,
@@ -55,7 +46,7 @@ class SampleBuffer:
         self._empty = 0 if fresh else self._empty + 1
         if fresh:
             self._last = fresh[-1][0]
-        elif self._empty % EMPTY_READS == 0:
+        elif self._empty % 4 == 0:  # fewer empty reads are normal on an idle GPU
             # The driver's clock may have been set back, so continue with its latest sample.
             newest = max((at for at, _ in self._newer_than(0)), default=self._last)
             self._last = min(self._last, newest)
@@ -68,7 +59,7 @@ class SampleBuffer:
             if absent.reason is Reason.UNKNOWN:  # NOT_FOUND: nothing newer
                 return []
             raise
-        latest = min((at for at, _ in raw), default=0) + LONGEST_BUFFER
+        latest = min((at for at, _ in raw), default=0) + 60e6  # us, longer than any buffer
         return [sample for sample in raw if sample[0] <= latest]
 
     def _timed(self, samples: list[tuple[int, int]]) -> list[TimedValue]:
@@ -83,6 +74,6 @@ class SampleBuffer:
                     names, metric = ",".join(self._device.labels), self._metric.name
                     log.warning(LogEvent("implausible", metric=metric, labels=names, value=value))
                 self._odd = True
-            elif 0 < seconds <= LONGEST_SAMPLE:
+            elif 0 < seconds <= 1.0:  # a sample covers no longer gap
                 taken.append(TimedValue(value, seconds, at / 1e6))
         return taken

@@ -42,9 +42,6 @@ UUID = re.compile(r"(?!None$)[\w.:/-]{1,95}", re.ASCII)
 LINK_STATES, MOST_LINKS = Range(0, 3), 36
 """LINK_STATES: valid link states. MOST_LINKS: upper bound for the number of links of a GPU."""
 
-CHASSIS_AT = slice(20, 36)
-"""Position of the chassis serial number in `nvmlPlatformInfo_v2_t` (bytes)."""
-
 
 def text_of(structure: Any, name: str) -> str:
     """Return a string member of an NVML structure. Older versions of pynvml return bytes."""
@@ -107,9 +104,8 @@ class NvmlDevice:
         """Return whether the GPU reports the serial number of a rack chassis (Blackwell)."""
         info = self.nvml.library.c_nvmlPlatformInfo_v2_t()
         self.get("PlatformInfo", ctypes.byref(info))
-        return any(
-            b"0"[0] <= byte <= b"9"[0] for byte in bytes(info)[CHASSIS_AT].partition(b"\0")[0]
-        )
+        serial = bytes(info)[20:36].partition(b"\0")[0]
+        return any(b"0"[0] <= byte <= b"9"[0] for byte in serial)
 
     def fields(self, questions: Sequence[Scope]) -> list[float | Absent]:
         """Return the value of each field ID in `questions`, or Absent if it has no value. Raise

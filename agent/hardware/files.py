@@ -9,10 +9,6 @@ from typing import Protocol
 from agent.model import Absent, Reason
 
 COUNTER_END = 2**64 - 1  # No kernel counter reaches this value; all bits set means no value
-MOST_OPEN = 2048
-"""Maximum number of /proc files to keep open. Opening such a file takes five times as long as
-reading it. The agent uses at most half of its file descriptors for these files."""
-
 LONGEST_LINE = 4096  # Maximum bytes read from a file in /proc/PID that is read repeatedly
 
 
@@ -44,7 +40,8 @@ class RealFiles:
         self.root = Path(root)
         self._above = str(self.root).rstrip("/")  # string: hundreds of reads per second
         self._open: OrderedDict[str, int] = OrderedDict()  # descriptors, least recently used first
-        self._most_open = min(MOST_OPEN, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        # /proc files are kept open, because opening one takes five times as long as reading it.
+        self._most_open = min(2048, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def read(self, path: str) -> str:
         descriptor = os.open(self._above + path, os.O_RDONLY | os.O_CLOEXEC)

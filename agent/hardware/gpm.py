@@ -19,9 +19,6 @@ GPU, and the means of twelve IDs take 1.3 to 1.5 ms."""
 
 WINDOW = 0.1  # Interval (s) at which counters are refreshed
 
-SAME_TICK = 0.5
-"""All sources share a measurement for this many seconds, which is less than a tick."""
-
 PCIE_UNIT = 1_054_800.0
 """Bytes of wire traffic in one unit of GPM's PCIe metrics. NVML documents the unit as MiB, but the
 byte counters of two H100s yield 1.0547e6 and 1.0548e6. With this unit, copies to the GPU have 1.078
@@ -138,7 +135,7 @@ class Gpm:
         """Return the measurement of this tick, which all sources share. It covers the time since
         the previous measurement. Return None if that was too recent. Raise Absent if it failed."""
         now = self._now()
-        if now - self._tried < SAME_TICK:
+        if now - self._tried < 0.5:  # in the same tick
             if self._failure is not None:
                 raise self._failure.without_traceback()
             return self.latest

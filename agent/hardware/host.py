@@ -15,8 +15,6 @@ from agent.hardware.schedulers import RealSchedulers, Schedulers
 from agent.hardware.sockets import Sockets, tcp_sockets
 from agent.threads import on_a_thread
 
-FIRST_NAME_SECONDS = 0.05  # Timeout for the first query of a user name, enough for /etc/passwd
-
 
 class Logins:
     """A cache of user names. Each user ID is looked up once, on a separate thread."""
@@ -34,7 +32,7 @@ class Logins:
             return self._names[uid]
         if uid not in self._asked:
             self._asked[uid] = on_a_thread("login", partial(self._find, uid))
-            wait([self._asked[uid]], FIRST_NAME_SECONDS)
+            wait([self._asked[uid]], 0.05)  # s, enough for /etc/passwd
         asked = self._asked[uid]
         if asked.done() and not asked.exception():
             self._names[uid] = asked.result()

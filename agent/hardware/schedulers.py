@@ -229,13 +229,10 @@ def pods(response: bytes) -> Iterator[tuple[str, str, str, Sequence[tuple[str, s
             claims = (_fields(one).get(4, []) for one in inside.get(5, []))
             for resource in map(_fields, chain.from_iterable(claims)):
                 driver = _text(resource, 2)
-                kind = f"{driver}/gpu" if GPU_DRIVER.match(driver) else driver
+                of_gpus = re.match(r"(?:v?gpu|mig)\.|nvidia\.com$", driver)  # or of NVIDIA's others
+                kind = f"{driver}/gpu" if of_gpus else driver
                 ids.append((kind, _text(resource, 4)))
             yield _text(of_pod, 2), _text(of_pod, 1), _text(inside, 1), ids
-
-
-GPU_DRIVER = re.compile(r"(?:v?gpu|mig)\.|nvidia\.com$")
-"""Pattern for resource claims that allocate GPUs, or that another NVIDIA driver allocates."""
 
 
 def _text(fields: dict[int, list[bytes]], number: int) -> str:

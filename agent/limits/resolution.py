@@ -17,10 +17,6 @@ from agent.specs.sheets import PATHS, PCIE_SOURCE, GpuSpec, SystemSpec, load, pc
 
 MOST_RATE = 1e18  # Bytes per second; unlike floats, TOML numbers are unbounded
 
-Rate = Annotated[
-    float, Meta(gt=0, le=MOST_RATE, description=f"a number above 0 and at most {MOST_RATE:g}")
-]
-
 
 class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """A `[[limit]]` table: the limit of a device's path in one direction (bytes per second)."""
@@ -28,7 +24,9 @@ class LimitConfig(Struct, frozen=True, forbid_unknown_fields=True):
     path: Literal["nvlink", "pcie", "hbm", "disk", "network", "infiniband"]
     device: Annotated[str, Meta(min_length=1, description="a name such as md0, eth0 or gpu0")]
     direction: str
-    bytes_per_second: Rate
+    bytes_per_second: Annotated[
+        float, Meta(gt=0, le=MOST_RATE, description=f"a number above 0 and at most {MOST_RATE:g}")
+    ]
 
     def __post_init__(self) -> None:
         directions = PATHS[self.path]

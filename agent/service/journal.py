@@ -24,10 +24,6 @@ class LogConfig(Section, frozen=True):
     format: Literal["logfmt", "json"] = "logfmt"
 
 
-PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
-"""The syslog priority of each Python log level."""
-
-
 class AgentFormatter(logging.Formatter):
     """Formats a log record as `level=info logger=agent event=... key=value`, or as a JSON object.
     In the journal, each line starts with the syslog priority (`<3>level=error ...`). Elsewhere, it
@@ -53,7 +49,8 @@ class AgentFormatter(logging.Formatter):
             message = printable(record.getMessage()).replace("\n", " ")
             line = f"{' '.join(f'{key}={value}' for key, value in entry.items())} {message}"
             line += "" if trace is None else f" traceback={json.dumps(trace)}"
-        return f"<{PRIORITIES.get(record.levelname, 6)}>{line}" if self._journal else line
+        priorities = {"DEBUG": 7, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}  # of syslog
+        return f"<{priorities.get(record.levelname, 6)}>{line}" if self._journal else line
 
 
 def is_journal(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:

@@ -19,7 +19,7 @@ from agent.simulator.nvml import SimulatedNvml
 
 SYSTEMS: tuple[str, ...] = tuple(models.ALL)
 SCENARIOS: tuple[str, ...] = scenarios.NAMES
-FAULTS: tuple[str, ...] = scenarios.FAULT_NAMES
+FAULTS: tuple[str, ...] = (*scenarios.FAULTS, "xid-CODE")
 """Names of single faults. In a scenario, plus signs join them, as in `training+ecc-rising`."""
 
 

@@ -10,13 +10,7 @@ from agent.simulator.loads import HostLoad
 from agent.simulator.meter import Meter
 from agent.simulator.models import SystemModel
 
-BACKGROUND = 0.01  # Share of every CPU used by the system itself
-
-BOOT_READ, BOOT_WRITE = 2e4, 2e5  # Bytes per second on disks without training data
-QUIET_BUSY = 0.001  # Share of time for which a disk is busy with background I/O
-
 QUIET_NIC = 5e3  # bytes per second
-QUIET_PORT = 1e3
 WORD = 4  # bytes per unit of the InfiniBand data counters
 TICKS = 1e6  # increase of port_xmit_wait per second, times the load above 90 %
 
@@ -161,12 +155,12 @@ class SimulatedDevices(SimulatedDevice):
     def _disks(self) -> Iterator[tuple[str, float]]:
         for disk in self.disks:
             of_data = disk.speed if disk in self.data_disks else 0.0
-            read = max(BOOT_READ, self.load.disk * of_data)
-            written = max(BOOT_WRITE, self.load.written * of_data)
+            read = max(2e4, self.load.disk * of_data)  # with background I/O
+            written = max(2e5, self.load.written * of_data)
             yield f"read:{disk.name}", read
             yield f"write:{disk.name}", written
             full = min(0.99, (read + written) / disk.speed)
-            yield f"busy:{disk.name}", QUIET_BUSY + full
+            yield f"busy:{disk.name}", 0.001 + full
 
     def _ports(self) -> Iterator[tuple[str, float]]:
         for nic in (nic for nic in self.nics if nic.limit):
@@ -176,7 +170,7 @@ class SimulatedDevices(SimulatedDevice):
         share = self.load.infiniband
         for hca in self.hcas:
             gigabits = float(hca.rate.split()[0])
-            rate = max(QUIET_PORT, share * gigabits * 1e9 / 8)
+            rate = max(1e3, share * gigabits * 1e9 / 8)
             yield f"xmit:{hca.name}", rate / WORD
             yield f"rcv:{hca.name}", rate / WORD
             yield f"wait:{hca.name}", TICKS * max(0.0, share - 0.9)
@@ -184,7 +178,7 @@ class SimulatedDevices(SimulatedDevice):
 
     def _cpus(self, cores: float, blocked: float) -> Iterator[tuple[str, float]]:
         cpus = self.cpus
-        busy = min(cpus, cores + BACKGROUND * cpus)
+        busy = min(cpus, cores + 0.01 * cpus)  # 1 % for the system itself
         waiting = min(cpus - busy, blocked)
         yield "cpu:user", 0.85 * busy
         yield "cpu:system", 0.15 * busy

@@ -37,7 +37,6 @@ def wire(system: SystemModel) -> list[list[SimulatedLink]]:
     return links
 
 
-CHASSIS_SERIAL = b"1820000000001"  # In the format that nvidia-smi reports on a GB200 tray
 JOINED = 3  # state of the fabric in which a GPU may use its links
 
 
@@ -71,8 +70,6 @@ class BufferModel(NamedTuple):
 
 UTILISATION = BufferModel(71, 0.2)
 POWER = BufferModel(119, 0.02)
-
-BUFFER_SECONDS = 18.0  # Maximum time span of a buffer (s), shorter than the counter history
 
 
 class SampleBuffers:
@@ -113,7 +110,8 @@ class SampleBuffers:
     def _moments(self, buffer: BufferModel, now: float, seen: float) -> Iterator[float]:
         last = int(now / buffer.every + SLACK)
         gone = int(max(0.0, seen, self.begin) / buffer.every + SLACK)
-        length = max(buffer.length, min(buffer.length * self.speed, BUFFER_SECONDS / buffer.every))
+        # A buffer spans at most 18 s, less than the counter history.
+        length = max(buffer.length, min(buffer.length * self.speed, 18.0 / buffer.every))
         first = max(last - int(length), gone)
         return (number * buffer.every for number in range(first + 1, last + 1))
 
@@ -124,7 +122,6 @@ def _grid(now: float, every: float) -> float:
 
 HEAT_LAG = 30.0  # s, first-order time constant
 FEVER_LAG = 5.0  # s, after cooling has failed
-HALTED_BELOW = 8.0  # degrees Celsius below the limit at which slowed GPUs stay
 AMBIENT = 27.0  # degrees Celsius without power
 RISE = 45.0  # temperature rise (degrees Celsius) at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
@@ -134,9 +131,6 @@ PCIE_OVERHEAD = 1.078  # measured overhead of the transaction layer, 20 bytes pe
 PCIE_POLLING = 1e6  # bytes per second caused by the agent's own queries
 BIT_FLIPS = 0.2  # uncorrected ECC errors per second of failing memory
 SPREAD = 0.01  # relative variation in power between boards
-
-IDLE_REASON, THERMAL_REASONS = 0x1, 0x8 | 0x40
-"""Clock event reason bits: GPU idle, and thermal hardware slowdown."""
 
 COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
 """Attributes of `GpuLoad` that are shares. The meter integrates each share over time."""
@@ -162,7 +156,7 @@ class SimulatedGpu:
         self.driver = driver
         self.index = index
         self.model = system.model
-        self.chassis_serial = CHASSIS_SERIAL if system.rack else b""
+        self.chassis_serial = b"1820000000001" if system.rack else b""  # as on a GB200
         self.bus = system.buses[index]
         self.address = address(self.bus)
         self.uuid = f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{system.name}/{index}')}"
@@ -266,14 +260,15 @@ class SimulatedGpu:
         if self.work.overheated:
             return self.model.thresholds.slowdown + 1.2
         if self.work.slowed:
-            return self.model.thresholds.slowdown - HALTED_BELOW
+            return self.model.thresholds.slowdown - 8.0  # degrees Celsius
         return AMBIENT + RISE * self.work.mean("power")
 
     @property
     def reasons(self) -> int:
+        """The clock event reason bits: GPU idle, or thermal hardware slowdown."""
         if not self.awake:
-            return IDLE_REASON
-        return THERMAL_REASONS if self.work.slowed else 0
+            return 0x1
+        return 0x8 | 0x40 if self.work.slowed else 0
 
     @property
     def sm_clock(self) -> int:

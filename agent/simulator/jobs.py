@@ -7,10 +7,7 @@ from typing import NamedTuple
 from agent.simulator.loads import SimulatedJob, ThreadLoad
 from agent.simulator.meter import Meter
 
-FIRST_PID = 20_000
-
 RESTING_THREAD = ThreadLoad()
-GOLDEN_RATIO = 0.6180339887498949
 
 USER = 1000
 LOGIN = "researcher"
@@ -29,7 +26,8 @@ class SimulatedThread:
 
     def state(self, now: float) -> str:
         period = int(now / 0.05) + 1  # two reads within 0.05 s return the same state
-        place = (period * GOLDEN_RATIO + self.number * 0.377) % 1.0
+        # multiples of the golden ratio are evenly spread
+        place = (period * 0.6180339887498949 + self.number * 0.377) % 1.0
         runnable = self.load.cores + self.load.queued
         if place < runnable:
             return "R"
@@ -84,7 +82,7 @@ class SimulatedJobs:
         self.cores = 0.0
         self.blocked = 0.0
         self.teams: list[ProcessTeam] = []
-        self._next = FIRST_PID
+        self._next = 20_000  # the next process or thread ID
         self._layout: object = None
 
     def run(

@@ -60,7 +60,6 @@ class _Table(Struct, forbid_unknown_fields=True):
 _TABLE = convert(beside(__file__), _Table)
 SCENARIOS, FAULTS = _TABLE.scenarios, _TABLE.faults
 NAMES = tuple(SCENARIOS)
-FAULT_NAMES: tuple[str, ...] = (*FAULTS, "xid-CODE")
 
 
 def _fault(name: str) -> Breakage | None:

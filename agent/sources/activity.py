@@ -26,11 +26,6 @@ WINDOW_SM = _METRICS["dgx_gpu_window_sm_ratio"]
 WINDOW_DRAM = _METRICS["dgx_gpu_window_dram_ratio"]
 NVLINK_RATE = _METRICS["dgx_gpu_nvlink_payload_bytes_per_second"]
 
-FIRST_WINDOWS = 8  # Number of windows at the start of a job that are measured every second
-LEAST_ACTIVITY = 0.1
-"""Below this graphics activity (0-1), the ratios of SM and DRAM activity to it are unreliable. At
-0.05 to 0.07, the ratios of two jobs on H100 GPUs were a sixth too high."""
-
 SHARES = {
     GpmId.GRAPHICS: ACTIVITY,
     GpmId.SM: SM_ACTIVE,
@@ -93,7 +88,7 @@ class ActivityFromGpm:
 @dataclass(slots=True)
 class WindowFromGpm:
     """Measures SM and DRAM activity over about 100 ms while the GPU exchanges data with other GPUs.
-    It measures once per second at first, and less often later in a job."""
+    It measures once per second at first, and less often after eight measurements of a job."""
 
     gpm: Gpm
     taken: int = 0
@@ -101,7 +96,7 @@ class WindowFromGpm:
     def interval(self) -> float:
         if not self.gpm.links_carry:
             return intervals.LINKS
-        return intervals.ACTIVITY_BUSY if self.taken < FIRST_WINDOWS else intervals.WINDOWS
+        return intervals.ACTIVITY_BUSY if self.taken < 8 else intervals.WINDOWS
 
     def read(self, out: ReadOutput) -> None:
         if not self.gpm.links_carry:
@@ -112,7 +107,8 @@ class WindowFromGpm:
             out.pending = True
             return
         self.taken += 1
-        if (active := window[0]) >= max(LEAST_ACTIVITY, window[2]):
+        # At an activity of 0.05 to 0.07, the ratios of two jobs on H100s were a sixth too high.
+        if (active := window[0]) >= max(0.1, window[2]):
             out.add(WINDOW_SM, min(1.0, window[1] / active))
             out.add(WINDOW_DRAM, window[2] / active)
 

@@ -16,11 +16,6 @@ FREE = _METRICS["dgx_gpu_memory_free_bytes"]
 RESERVED = _METRICS["dgx_gpu_memory_reserved_bytes"]
 BUS_WIDTH = _METRICS["dgx_gpu_memory_bus_width"]
 
-ARRIVAL = 64 << 20  # Minimum change (bytes) that indicates the start or exit of a process
-UNIFIED = Absent(
-    Reason.UNSUPPORTED, "the driver shows none: this GPU shares the memory of its host"
-)
-
 
 def reads(gpu_context: GpuContext) -> Iterator[Read]:
     """Yield the memory read of a GPU. It requests other reads if used memory changes a lot."""
@@ -33,13 +28,14 @@ def reads(gpu_context: GpuContext) -> Iterator[Read]:
         except Absent as absent:  # an integrated GPU has no memory of its own
             sheet = load().gpu(device.identity.model)
             if absent.reason is Reason.UNSUPPORTED and sheet is not None and sheet.integrated:
-                raise UNIFIED.without_traceback() from absent
+                why = "the driver shows none: this GPU shares the memory of its host"
+                raise Absent(Reason.UNSUPPORTED, why) from absent
             raise
         for metric, value in ((USED, info.used), (TOTAL, info.total), (FREE, info.free)):
             out.add(metric, value)
         if hasattr(info, "reserved"):
             out.add(RESERVED, info.reserved)
-        if before >= 0 and abs(info.used - before) >= ARRIVAL:
+        if before >= 0 and abs(info.used - before) >= 64 << 20:  # a process started or ended
             gpu_context.state.woken = True
         before = info.used
 

@@ -29,10 +29,6 @@ LINKS = _METRICS["dgx_nvlink_links"]
 LINKS_EXPECTED = _METRICS["dgx_nvlink_links_expected"]
 ERRORS = _METRICS["dgx_nvlink_errors_total"]
 
-UP_STATES = (1, 2)
-"""States of a link that can carry traffic: 1 (active) and 2 (sleeping). In state 3, a link is
-active, but its traffic is disabled."""
-
 _FIELDS = (138, 139, 140, 141)
 """Field IDs for KiB of payload transmitted and received, and KiB with protocol overhead."""
 
@@ -108,7 +104,8 @@ class LinkReads:
         up, unknown, links = 0, [], self._device.links()
         for link in links:
             try:
-                state = self._device.link_state(link) in UP_STATES
+                # active or sleeping; in state 3, a link is active, but its traffic is disabled
+                state = self._device.link_state(link) in (1, 2)
             except Absent as absent:  # a link with a failed read counts as down
                 if absent.reason in FINAL:
                     raise

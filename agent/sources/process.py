@@ -35,10 +35,6 @@ HELD = _METRICS["dgx_gpu_process_held_bytes"]
 SHARE = _METRICS["dgx_gpu_process_share_ratio"]
 
 MPS_CLIENTS = Absent(Reason.UNSUPPORTED, "the driver does not distinguish the clients of MPS")
-OF_NOBODY = 1 << 30
-"""If more GPU memory (bytes) than this is used, but no process is listed, processes are hidden. In
-a container, the driver does not list the processes of the host."""
-
 HIDDEN = Absent(Reason.DENIED, f"the driver lists no process, and memory is in use: {VISIBLE}")
 MOST_SHOWN = 8  # Maximum number of processes per GPU that the page names
 MPS_SERVER = "nvidia-cuda-mps"
@@ -48,10 +44,6 @@ Volta). A server that a user's own daemon started counts as a process of this us
 
 DISPLAYS = ["Xorg", "X", "Xwayland", "gnome-shell", "kwin_x11", "kwin_wayland", "mutter-x11-fram"]
 """Names of display servers. Display servers do not count as jobs."""
-
-MOST_DISPLAYED = 4 << 30
-"""Maximum GPU memory (bytes) of a display server. A process with more memory counts as a job,
-because any graphics program can have the name of a display server."""
 
 
 @dataclass(slots=True)
@@ -71,10 +63,8 @@ class Processes:
             places = [one.handle for one in mig.devices(device)] if device.mig else [device.handle]
             listed = [process for place in places for process in mig.processes(device, place)]
             working = self._working(listed)
-            if (
-                not listed
-                and unless_final(lambda: device.memory(device.handle).used, 0) > OF_NOBODY
-            ):
+            used = 0 if listed else unless_final(lambda: device.memory(device.handle).used, 0)
+            if used > 1 << 30:  # a container does not see the processes of the host
                 raise HIDDEN.without_traceback()
         finally:  # if the driver refuses the call, no processes are known
             self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
@@ -103,7 +93,7 @@ class Processes:
             and (
                 one.computes
                 or self._names[one.pid] not in DISPLAYS
-                or (one.memory or 0) > MOST_DISPLAYED
+                or (one.memory or 0) > 4 << 30  # any program can have the name of a display server
             )
         ]
 

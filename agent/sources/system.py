@@ -24,10 +24,6 @@ INFO = _METRICS["dgx_system_info"]
 GPUS = _METRICS["dgx_system_gpus"]
 GPUS_EXPECTED = _METRICS["dgx_system_gpus_expected"]
 
-PRODUCT_NAME = "/sys/class/dmi/id/product_name"
-"""File that contains the manufacturer's product name."""
-
-
 FILE = "expected-gpus"
 DEVICES = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"

@@ -98,7 +98,6 @@ class LinkGraph(Struct, frozen=True):
     kind: Literal["cube-mesh", "fully-connected", "nvswitch"]
     source: str
     pairs: tuple[tuple[int, int, int], ...] = ()
-    note: str = ""
 
 
 class SystemSpec(Struct, frozen=True, kw_only=True):

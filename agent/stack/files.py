@@ -16,15 +16,8 @@ from agent.errors import BadInput
 from agent.faults.promql import span
 from agent.stack.programs import LOOPBACK, FreePorts
 
-SCRAPE_SECONDS = 5.0
-"""Interval in seconds of scrapes and rule evaluations. It is short, so that changes show soon."""
-
 FLEET_SCRAPE_SECONDS = 15.0
 """Interval of scrapes and rules in seconds for a simulated fleet, typical of production."""
-
-LEAST_SCRAPE_SECONDS = 1.0
-"""Minimum interval in seconds at any simulation speed. The interval is also the timeout of a
-scrape. With a timeout of 0.1 s, agents on busy machines were reported as down."""
 
 
 def filled(name: str, **values: str) -> str:

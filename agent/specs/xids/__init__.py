@@ -34,12 +34,6 @@ OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
 """GPU architectures that retire memory pages. Newer architectures remap rows."""
 
 NVLINK5 = range(144, 151)  # NVLink 5 codes
-LINK_UNITS = ("NETIR_LINK_EVT", "NETIR_LINK_DOWN")
-HARMLESS_LINK_EVENTS = frozenset({38, 40})
-"""Subcodes of a link-down event (bits 20 to 25 of the first word) that require no action on the
-GPU. According to [C] in codes.toml, the remote end or the host has reported the error."""
-
-HARMLESS_MANAGED = 3  # MFDE event status that has no significance
 
 
 @cache
@@ -92,8 +86,10 @@ def nvlink5_action(unit: str, *, fatal: bool, first: int = 0, status: int = 0) -
     A nonfatal error requires no action itself. If it does, the driver also reports XID 154 with
     this action. A fatal error requires a reset, unless the remote end of the link caused the error.
     """
-    if not fatal or (unit == "NETIR_MFDE_EVENT" and status == HARMLESS_MANAGED):
+    if not fatal or (unit == "NETIR_MFDE_EVENT" and status == 3):  # a status of no significance
         return IGNORE
-    if unit in LINK_UNITS and (first >> 20 & 0x3F) in HARMLESS_LINK_EVENTS:
+    # Subcodes of a link-down event with which the remote end or the host has reported the error,
+    # according to [C] in codes.toml
+    if unit in ("NETIR_LINK_EVT", "NETIR_LINK_DOWN") and (first >> 20 & 0x3F) in (38, 40):
         return IGNORE
     return RESET
