@@ -54,7 +54,6 @@ def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
 
 
 LINK = re.compile(r"\[([^]]+)\]\((#\w+)\)")
-RULE = re.compile(r"\|[-| ]+\|")
 
 
 def runbook_page(markdown: str) -> str:
@@ -94,7 +93,8 @@ def _heading(line: str) -> str:
 
 
 def _rows(lines: list[str]) -> Iterator[str]:
-    for place, line in enumerate(line for line in lines if not RULE.fullmatch(line.strip())):
+    rows = (line for line in lines if not re.fullmatch(r"\|[-| ]+\|", line.strip()))
+    for place, line in enumerate(rows):
         cell = "td" if place else "th"
         cells = line.strip().strip("|").split("|")
         yield f"<tr>{''.join(f'<{cell}>{_inline(c.strip())}</{cell}>' for c in cells)}</tr>"

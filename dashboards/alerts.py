@@ -14,10 +14,8 @@ SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """The colour of each severity, in the order of the table: most severe first."""
 
 _COLOURS = {word: {"color": c, "index": n} for n, (word, c) in enumerate(SEVERITIES.items())}
-COLOURED = {
-    "mappings": [{"type": "value", "options": _COLOURS}],
-    "custom.cellOptions": {"type": "color-background", "mode": "basic"},
-}
+_PAINTED = {"type": "color-background", "mode": "basic"}
+COLOURED = {"mappings": [{"type": "value", "options": _COLOURS}], "custom.cellOptions": _PAINTED}
 
 DECIDING = ("severity", "window", "sign", "action", "cause")
 """Labels that determine the advice on an alert, together with its name."""

@@ -46,7 +46,6 @@ OF_STATES = [
 ]
 """Overrides that give series named `state/cause` the name and colour of the state and cause."""
 
-
 Query = tuple[str, str]
 """A query: its legend (or an empty string), and its PromQL expression."""
 

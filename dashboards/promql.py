@@ -31,7 +31,6 @@ Definitions = Mapping[str, str]
 GIVEN: Definitions = {"LOSING": f'state=~"{WHAT_LOST}"', "BUSY_DISK": f"{BUSY_DISK:g}"}
 """Definitions for all dashboards: states whose time is lost, and the threshold for busy disks."""
 
-AGENTS = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'
 PLACES_OF_NODES = 'cluster=~"$cluster|",instance=~"$instance"'
 PLACES_OF_FLEET = 'cluster=~"$cluster|",rack=~"$rack|",instance=~"$instance|"'
 """Matchers for alerts. They also match alerts for racks and clusters, which lack an instance."""
@@ -41,8 +40,6 @@ OF_GPU = {"nvlink", "pcie", "hbm"}
 
 TOKEN = re.compile(r'"[^"]*"|(?<![$\w])([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?')
 MATCHER = re.compile(r'(\w+)(=~|!=|!~|=)("[^"]*")|(\w+)')
-OURS = re.compile(r"dgx_|.*:|[A-Z_]{2}")
-"""Pattern for names that must be those of the agent's metrics, recording rules, or definitions."""
 
 
 def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_NODES) -> str:
@@ -57,7 +54,7 @@ def scoped(expr: str, definitions: Definitions = GIVEN, places: str = PLACES_OF_
             return scoped(meant.replace("{*}", f"{{{given}}}"), definitions, places)
         if name in METRICS:
             return _selector(METRICS[name], _matchers(given, definitions), places)
-        if name and OURS.match(name):
+        if name and re.match(r"dgx_|.*:|[A-Z_]{2}", name):
             raise ValueError(f"{name} is no metric, no record and no definition")
         return found[0]
 
@@ -83,7 +80,8 @@ def _selector(metric: Metric, matchers: Mapping[str, tuple[str, str]], places: s
             ours.insert(0, 'alertstate="firing"')
         scope = [*ours, *own, 'job=~"$job|"', places]
     else:
-        scope = [AGENTS, *_of_gpus(metric, matchers), *own]
+        agents = 'job=~"$job",cluster=~"$cluster",instance=~"$instance"'
+        scope = [agents, *_of_gpus(metric, matchers), *own]
     return f"{metric.name}{{{','.join(scope)}}}"
 
 

@@ -73,7 +73,6 @@ NOT_PURE = re.compile(
 CHOICES = ("markexpr", "keyword", "nightly", "update_golden", "lf", "failedfirst", "pure")
 """Options that choose tests: beside one of them all files are looked at."""
 
-
 Committed = Callable[[Path, str], None]
 
 

@@ -78,7 +78,6 @@ def _text(pattern: str, what: str) -> Callable[[str], str]:
 
 
 DAY = 86_400.0
-NODE_NUMBER = _text(r"[1-9]\d{0,5}", "not a number of nodes, expected one like 124")
 
 TYPES: dict[str, Callable[[str], Any]] = {
     "path": _path,
@@ -89,7 +88,7 @@ TYPES: dict[str, Callable[[str], Any]] = {
     "span": _text(r"[1-9](\d{0,4}[mh]|\d{0,3}d|\d{0,2}w)", "no span of time like 24h or 7d"),
     "url": _text(r"(?s).+", "empty, expected http://HOST:PORT"),
     "job": _text(r"(?s).+", "empty, expected the number or name of a job"),
-    "nodes": lambda text: int(NODE_NUMBER(text)),
+    "nodes": lambda text: int(_text(r"[1-9]\d{0,5}", "no number of nodes, such as 124")(text)),
 }
 _TABLE = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 COMMANDS: dict[str, dict[str, Any]] = _TABLE["commands"]

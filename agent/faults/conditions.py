@@ -101,12 +101,10 @@ def _kept(holds: Callable[[float, float], bool]) -> Callable[[float, float], flo
 
 OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
     "==": _kept(operator.eq),
-    "!=": _kept(operator.ne),
     "<=": _kept(operator.le),
     ">=": _kept(operator.ge),
     "<": _kept(operator.lt),
     ">": _kept(operator.gt),
-    "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": lambda value, whole: value / whole if whole else None,
@@ -114,7 +112,7 @@ OPERATIONS: Mapping[str, Callable[[float, float], float | None]] = {
 }
 """Binary operators. If the result is None, the row is left out."""
 
-WEAKEST_FIRST = ("or", "and unless", "== != <= >= < >", "+ -", "* /", "^")
+WEAKEST_FIRST = ("or", "and unless", "== <= >= < >", "-", "* /", "^")
 BINDING = {sign: n for n, signs in enumerate(WEAKEST_FIRST, 1) for sign in signs.split()}
 """Precedence of each operator. An operator with a higher number binds more tightly."""
 

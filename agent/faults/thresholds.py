@@ -16,7 +16,6 @@ from agent.faults.promql import seconds, span
 SHORTEST, LONGEST = 60.0, 86_400.0
 """Minimum and maximum duration in seconds: the time of four scrapes, and a day."""
 
-
 Duration = Annotated[
     str,
     TextCheck(
@@ -25,7 +24,6 @@ Duration = Annotated[
     ),
 ]
 HOLD = TextCheck(lambda text: seconds(text) <= LONGEST, "a duration from 0s to 1d, such as 5m")
-
 
 OF_ALERT, OF_MESSAGE = (
     rf"(?!.*\{{\{{(?! ?{of}\.[a-zA-Z_][a-zA-Z0-9_]* ?\}}\}}))"

@@ -32,7 +32,6 @@ VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Names of the members of the `nvmlValue_t` union, indexed by `nvmlValueType_t`."""
 
 DOUBLE, UNSIGNED_LONG_LONG = 0, 3
-SMALLEST = 1e-300  # A smaller double is an integer that the driver labels as a double
 _NAMES = "kepler maxwell pascal volta turing ampere ada hopper blackwell"
 ARCHITECTURES = dict(enumerate(_NAMES.split(), 2))  # `nvmlDeviceGetArchitecture`
 
@@ -162,7 +161,7 @@ class NvmlDevice:
             detail = f"nvmlDeviceGetFieldValues: {error}"
             reason = REASON_OF_CODE.get(entry.nvmlReturn, Reason.FAILED)
             return self._in_mig(Absent(reason, detail))
-        if kind == DOUBLE and 0 < entry.value.dVal < SMALLEST:
+        if kind == DOUBLE and 0 < entry.value.dVal < 1e-300:  # an integer with a wrong label
             kind = UNSIGNED_LONG_LONG
         if not kind < len(VALUE_TYPES):
             return Absent(Reason.IMPLAUSIBLE, f"field {field} has type {kind}")

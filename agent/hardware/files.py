@@ -8,9 +8,7 @@ from typing import Protocol
 
 from agent.model import Absent, Reason
 
-COUNTER_END = 2**64 - 1  # No kernel counter reaches this value; all bits set means no value
 LONGEST_LINE = 4096  # Maximum bytes read from a file in /proc/PID that is read repeatedly
-
 
 READ_BYTES = 65_536  # Bytes per read call for longer files
 
@@ -110,7 +108,7 @@ def read_int(files: FileTree, path: str) -> int:
         value = int(text, 0)
     except ValueError as error:
         raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected an integer") from error
-    if abs(value) >= COUNTER_END:
+    if abs(value) >= 2**64 - 1:  # all bits set means no value
         raise Absent(Reason.UNKNOWN, f"{path} holds {text:.60}, expected 64 bits")
     return value
 

@@ -58,9 +58,7 @@ COUNTABLE = {
 }
 """Valid ranges of the metrics that are integrated over time. Other values are driver errors."""
 
-
 NO_GPM = Absent(Reason.UNSUPPORTED, "needs GPM (data-centre GPUs, Hopper and newer)")
-
 
 IN_WINDOW = GpmId.GRAPHICS, GpmId.SM, GpmId.DRAM
 """Metrics that `Gpm.window` measures. Each metric takes 0.1 ms of CPU time."""

@@ -10,7 +10,6 @@ from agent.ranges import Range
 
 MOST_MIG = 8  # Upper bound for the number of MIG devices per GPU
 MOST_PROCESSES = 4096  # Upper bound for the number of processes per GPU
-MOST_PID = 1 << 22  # Upper bound for process IDs on 64-bit Linux
 
 
 class MigDevice(NamedTuple):
@@ -66,7 +65,7 @@ def processes(device: NvmlDevice, handle: Any) -> list[GpuProcess]:
     return [
         GpuProcess(pid, one.usedGpuMemory, computes)
         for pid, (one, computes) in found.items()
-        if 0 < pid <= MOST_PID
+        if 0 < pid <= 1 << 22  # of 64-bit Linux
     ]
 
 

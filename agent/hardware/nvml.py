@@ -24,7 +24,6 @@ T = TypeVar("T")
 REASON_OF_CODE = {int(code): Reason(name) for code, name in beside(__file__).items()}
 """The reason for an absent value by NVML return code. For other codes, it is `failed`."""
 
-
 ALL_ONES = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)  # "no value" if the call succeeds
 
 

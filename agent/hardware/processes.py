@@ -42,7 +42,6 @@ more often (measured: 1,558 times per second)."""
 GONE = (FileNotFoundError, ProcessLookupError, NotADirectoryError)
 """Exceptions that a read raises if a process does not exist or has exited."""
 
-LONGEST_PID = 10  # digits
 YOUNG, LOOK_EVERY = 60.0, 30.0
 """Until a process has been known for YOUNG seconds, every read checks all its threads for children.
 Later, threads without children are checked every LOOK_EVERY seconds, as only a few of them fork."""
@@ -155,7 +154,7 @@ def uptime(files: FileTree) -> float | None:
 
 
 def _pids(text: str) -> Iterator[int]:
-    return (pid for word in text.split() if (pid := whole(word, LONGEST_PID)) is not None)
+    return (pid for word in text.split() if (pid := whole(word, 10)) is not None)
 
 
 class _Forks(NamedTuple):

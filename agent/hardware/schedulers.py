@@ -18,11 +18,9 @@ import msgspec
 
 ANSWER_BYTES = 16 << 20  # Maximum bytes of the kubelet's response
 SECONDS = 5.0  # Timeout for a command or a kubelet call
-MOST_SLURM_JOBS = 64
 
 # The parts of HTTP/2 that a unary gRPC call requires (RFC 9113, RFC 7541). The agent ignores
 # response headers, so it does not have to decompress them.
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
 PATH = b"/v1.PodResourcesLister/List"
@@ -70,7 +68,7 @@ class RealSchedulers(Schedulers):
         rows = [line.strip().split("|", 4) for line in shown.splitlines()]
         jobs = {row[0]: [*row, *[""] * 4][:5] for row in rows if row[0].isdecimal()}
         self._known = {one: job for one, job in self._known.items() if one in jobs}
-        for new in [one for one in jobs if one not in self._known][:MOST_SLURM_JOBS]:
+        for new in [one for one in jobs if one not in self._known][:64]:
             try:
                 job = _of_json(new) or _of_text(*jobs[new])
             except TimeoutError:  # the queries for all other jobs would also time out
@@ -182,7 +180,7 @@ def _request() -> bytes:
         headers += bytes((0, len(name))) + name + bytes((len(value),)) + value  # without indexing
     window = struct.pack(">I", ANSWER_BYTES)
     return (
-        PREFACE
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         + _frame(SETTINGS, 0, 0, b"\0\x04" + window)
         + _frame(WINDOW, 0, 0, window)
         + _frame(HEADERS, END_HEADERS, 1, headers)

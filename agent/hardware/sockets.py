@@ -20,7 +20,6 @@ MOUNTS = "/sys/fs/cgroup/unified", "/sys/fs/cgroup"  # the first one beside cgro
 LONGEST = 10_000
 
 NETLINK_SOCK_DIAG, TCPDIAG_GETSOCK, NLMSG_ERROR, NLMSG_DONE = 4, 18, 2, 3
-DUMP = 0x301  # NLM_F_REQUEST, NLM_F_ROOT, and NLM_F_MATCH
 TCP_ESTABLISHED, TCP_LISTEN = 1, 10
 BYTECODE, INFO, CGROUP_ID = 1, 2, 21  # INET_DIAG_REQ_BYTECODE, INET_DIAG_INFO, and so on
 BC_JMP, BC_CGROUP_COND = 1, 13  # INET_DIAG_*, the latter since Linux 5.8
@@ -91,7 +90,8 @@ def _question(cgroups: Collection[int]) -> bytes:
     code = code[: -JUMP.size]
     request = REQUEST.pack(*wanted)
     request += ATTRIBUTE.pack(ATTRIBUTE.size + len(code), BYTECODE) + code
-    return HEADER.pack(HEADER.size + len(request), TCPDIAG_GETSOCK, DUMP, 0, 0) + request
+    flags = 0x301  # NLM_F_REQUEST, NLM_F_ROOT, and NLM_F_MATCH
+    return HEADER.pack(HEADER.size + len(request), TCPDIAG_GETSOCK, flags, 0, 0) + request
 
 
 def _answers(link: socket.socket) -> Iterator[tuple[int, TcpSocket]]:

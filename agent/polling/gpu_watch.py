@@ -20,11 +20,6 @@ from agent.polling.reads import SOON_SECONDS, Read, ReadCosts, is_due, is_pendin
 from agent.polling.watched_gpus import BuildReads, WatchedGpu, WatchedGpus, count_of
 from agent.polling.worker import Emit
 
-WITHOUT_DRIVER = (
-    "GPU metrics are absent until the NVIDIA driver answers; --simulate dgx-h100 shows the agent "
-    "without a GPU"
-)
-
 CONNECTION = ReadKey("nvml", "connection")
 
 
@@ -86,7 +81,10 @@ class GpuWatch:
             self.threads.start_attempts()
         why_not = "no GPU answers" if self.threads.blind() else self.inventory.why_not
         wrong = why_not and self.inventory.reason is not Reason.RELEASED
-        failure = Failure(why_not, "", WITHOUT_DRIVER) if wrong else None
+        advice = (
+            "GPU metrics are absent until the NVIDIA driver answers; --simulate dgx-h100 shows "
+        )
+        failure = Failure(why_not, "", f"{advice}the agent without a GPU") if wrong else None
         now, speed = self.clock.monotonic(), self.clock.speed
         emit(Reading(CONNECTION, now, intervals.TICK, failure=failure, speed=speed))
         self._first_turn_over = True

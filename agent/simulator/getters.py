@@ -18,8 +18,6 @@ LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 
 POWER, UTILISATION = 0, 1  # Sample types
 
-PCIE_WINDOW = 0.02  # Period in seconds over which the driver counts PCIe bytes
-
 
 def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
     known: tuple[int | None, ...] = astuple(gpu.model.thresholds)
@@ -66,7 +64,7 @@ def _clock(kind: int, sm: int, memory: int) -> int:
 
 def _pcie(nvml: Any, gpu: SimulatedGpu, counter: int) -> int:
     now = nvml.machine.now
-    rate = gpu.meter.mean(("pcie_tx", "pcie_rx")[counter], now - PCIE_WINDOW, now)
+    rate = gpu.meter.mean(("pcie_tx", "pcie_rx")[counter], now - 0.02, now)  # s
     return int(rate * PCIE_OVERHEAD / 1000)
 
 

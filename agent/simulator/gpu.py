@@ -57,8 +57,6 @@ class GpuHealth:
 
 
 SLACK = 1e-9  # s, tolerance for floating-point errors in sample times
-USAGE_WINDOW = 1.0  # s, averaging window of `nvmlDeviceGetPowerUsage` for Ada and newer
-USAGE_UPDATE = 0.1  # s
 
 
 class BufferModel(NamedTuple):
@@ -102,10 +100,11 @@ class SampleBuffers:
         return mean * (1.0 + self.ripple * noise(round(update / POWER.every), self._index))
 
     def usage(self, now: float) -> float:
+        """Return the power usage. Ada and newer GPUs average it over a second."""
         if self._model.architecture < Architecture.ADA:
             return self.watts(now)
-        at = _grid(now, USAGE_UPDATE)
-        return self._meter.mean("energy", at - USAGE_WINDOW, at)
+        at = _grid(now, 0.1)
+        return self._meter.mean("energy", at - 1.0, at)
 
     def _moments(self, buffer: BufferModel, now: float, seen: float) -> Iterator[float]:
         last = int(now / buffer.every + SLACK)
@@ -120,17 +119,11 @@ def _grid(now: float, every: float) -> float:
     return int(now / every + SLACK) * every
 
 
-HEAT_LAG = 30.0  # s, first-order time constant
-FEVER_LAG = 5.0  # s, after cooling has failed
-AMBIENT = 27.0  # degrees Celsius without power
-RISE = 45.0  # temperature rise (degrees Celsius) at the power limit
 WIRE_PER_PAYLOAD = 412.5 / 354.4  # NVLink 4, measured on H200
 BESIDE_WORK = 1.7  # the same ratio while kernels compute, measured on H100 and H200
 FIRST_LINKS = 1 / 0.94  # NVLink 1 and 2; V100 peers reached 47.9 of 50 GB/s
 PCIE_OVERHEAD = 1.078  # measured overhead of the transaction layer, 20 bytes per 256 bytes
 PCIE_POLLING = 1e6  # bytes per second caused by the agent's own queries
-BIT_FLIPS = 0.2  # uncorrected ECC errors per second of failing memory
-SPREAD = 0.01  # relative variation in power between boards
 
 COUNTED_SHARES = ("activity", "sm", "occupancy", "tensor", "dram", "controller", "utilisation")
 """Attributes of `GpuLoad` that are shares. The meter integrates each share over time."""
@@ -206,7 +199,7 @@ class SimulatedGpu:
             return
         steady = {
             "thermal": 1e9 * self.work.slowed,
-            "ecc": BIT_FLIPS * self.flipping,
+            "ecc": 0.2 * self.flipping,
             "ecc_corrected": self.health.corrected,
             "pcie_replays": self.health.replays,
             **self._link_errors(),
@@ -224,7 +217,7 @@ class SimulatedGpu:
         payload = load.nvlink * speed / alone if self.health.fabric_state == JOINED else 0.0
         wire = payload * (BESIDE_WORK if load.tensor else alone)
         numbers = [link.number for link in self.links if self.active(link)]
-        unlike = 1.0 + SPREAD * math.sin(2.1 * self.index)
+        unlike = 1.0 + 0.01 * math.sin(2.1 * self.index)
         return {
             **{part: getattr(load, part) for part in COUNTED_SHARES},
             "energy": load.power * self.model.power_limit * unlike,
@@ -253,7 +246,7 @@ class SimulatedGpu:
 
     def celsius(self, now: float) -> float:
         since, before = self.heat
-        lag = FEVER_LAG if self.work.overheated else HEAT_LAG
+        lag = 5.0 if self.work.overheated else 30.0  # s
         return before + (self.goal() - before) * -math.expm1((since - now) / lag)
 
     def goal(self) -> float:
@@ -261,7 +254,7 @@ class SimulatedGpu:
             return self.model.thresholds.slowdown + 1.2
         if self.work.slowed:
             return self.model.thresholds.slowdown - 8.0  # degrees Celsius
-        return AMBIENT + RISE * self.work.mean("power")
+        return 27.0 + 45.0 * self.work.mean("power")
 
     @property
     def reasons(self) -> int:

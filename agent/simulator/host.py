@@ -17,7 +17,6 @@ from agent.simulator.procfs import Content, counted, filled, process_tree
 
 SECTOR = 512
 
-
 SimulatedDiskCounters = namedtuple("SimulatedDiskCounters", "read_bytes write_bytes busy_time")
 SimulatedNicCounters = namedtuple("SimulatedNicCounters", "bytes_sent bytes_recv")
 SimulatedCpuTimes = namedtuple("SimulatedCpuTimes", "user system idle iowait")  # s, over all CPUs

@@ -17,7 +17,6 @@ def noise(number: int, series: int = 0) -> float:
 
 JITTER = 0.004  # Maximum shift of the start of a step, as a share of the step
 
-
 StepPlace = tuple[int, float, float, float]
 """A position in a step: the index of the phase, the start time and duration of the step in units of
 the mean step duration, and the seconds since the phase began (multiplied by the mean step duration

@@ -16,10 +16,8 @@ from agent.simulator.driver import CallRow, EventSet, address_of, pointer_to, re
 from agent.simulator.gpu import SimulatedGpu
 from agent.simulator.machine import Machine
 
-SETS = 0x6000_0000  # Address before the first event set
 NAP = 0.02  # s, interval at which a wait checks whether the driver still hangs
 GLANCE = 0.05  # s, interval at which a wait checks an event set
-FROZEN_WAIT = 0.01  # s, maximum wall-clock time of a wait with a simulated clock
 
 
 def _find(nvml: Any, event_set: Any) -> EventSet:
@@ -28,7 +26,7 @@ def _find(nvml: Any, event_set: Any) -> EventSet:
 
 
 def _create(nvml: Any) -> Any:
-    address = SETS + next(nvml.addresses)
+    address = 0x6000_0000 + next(nvml.addresses)
     nvml.machine.driver.sets[address] = EventSet(set(), deque())
     return pointer_to(address, pynvml.c_nvmlEventSet_t)
 
@@ -118,7 +116,7 @@ class SimulatedNvml:
 
     def nvmlEventSetWait(self, event_set: Any, milliseconds: int) -> Any:
         wait = milliseconds / 1000
-        wait = wait if self.real_time else min(FROZEN_WAIT, wait)
+        wait = wait if self.real_time else min(0.01, wait)
         deadline = time.monotonic() + wait
         while True:
             self.enter("nvmlEventSetWait")

@@ -21,7 +21,6 @@ COMPLETED = 3
 MASK, ERRORS = Range(0, 0xFFFFFFFE), Range(0, 999)
 REGISTRATION = "registration_error"
 
-
 MASK_PARTS = _METRICS.kinds[HEALTH.name]
 UNHEALTHY, HEALTHY = "unhealthy", 1
 """UNHEALTHY: kind of fault if only the summary reports one. HEALTHY: value of a healthy summary."""

@@ -24,7 +24,6 @@ RATE = _METRICS["dgx_infiniband_rate_bytes_per_second"]
 
 WORD = 4  # bytes per unit of the data counters
 ACTIVE, PHYSICALLY_UP = 4, 5
-PORT_STATES = {str(state) for state in range(8)}  # The two state files use some of these values
 FULL = 0xFFFFFFFF  # 32-bit port counters stop at this value instead of wrapping
 
 
@@ -112,7 +111,7 @@ def _state(files: FileTree, path: str) -> int:
     """Return the number before the colon in a file, for example 4 for `4: ACTIVE`."""
     text = read_text(files, path)
     number = text.partition(":")[0]
-    if number not in PORT_STATES:
+    if number not in map(str, range(8)):
         raise Absent(Reason.UNKNOWN, f"{path} holds {text!r:.60}, expected <number>: <state>")
     return int(number)
 

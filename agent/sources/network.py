@@ -32,10 +32,6 @@ SPEED = _METRICS["dgx_network_speed_bytes_per_second"]
 
 NET = "/sys/class/net"
 Fact = Callable[[FileTree, str], float]
-NOT_A_DEVICE = "bonding_masters"  # a control file in the directory of devices
-NIC_STATES = {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}
-BYTES_PER_MEGABIT = 1e6 / 8
-NO_SPEED = frozenset({-1, 0, 0xFFFF, 0xFFFFFFFF})  # stand for an unknown speed in drivers
 
 
 def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[str]:
@@ -43,7 +39,8 @@ def nics(files: FileTree, names: Iterable[str], options: HostOptions) -> list[st
     interfaces, such as bridges, send through NICs and are omitted. In a container, no interface may
     have a device, so return all. If `ignore` is configured, return all that do not match it."""
     ignore = options.settings[NetworkConfig].ignore
-    named = [name for name in names if name != NOT_A_DEVICE and not ignore.search(name)]
+    # "bonding_masters" is a control file in the directory of devices.
+    named = [name for name in names if name != "bonding_masters" and not ignore.search(name)]
     if ignore != NetworkConfig().ignore:
         return named
     named = [name for name in named if not is_virtual(files, f"{NET}/{name}")]
@@ -76,7 +73,7 @@ def link_up(files: FileTree, device: str) -> float:
     state, the carrier determines the result."""
     path = f"{NET}/{device}/operstate"
     state = read_text(files, path)
-    if state in NIC_STATES:
+    if state in {"up", "down", "dormant", "lowerlayerdown", "notpresent", "testing"}:
         return float(state == "up")
     if state != "unknown":
         raise Absent(Reason.UNKNOWN, f"{path} holds {state!r:.60}, expected a state of a link")
@@ -93,12 +90,12 @@ def speed(files: FileTree, device: str) -> float:
             raise
         # the kernel returns this error for a NIC that is down or reports no speed
         raise Absent(Reason.UNKNOWN, str(absent)) from absent
-    if megabits in NO_SPEED:
+    if megabits in (-1, 0, 0xFFFF, 0xFFFFFFFF):  # drivers use them for an unknown speed
         why = f"reports no speed ({megabits} Mbit/s)"
         with suppress(Absent):
             why = why if link_up(files, device) else "has no link"
         raise Absent(Reason.UNKNOWN, f"{device} {why}")
-    return megabits * BYTES_PER_MEGABIT
+    return megabits * 1e6 / 8
 
 
 def reads(host: Host, options: HostOptions) -> Iterator[Read]:

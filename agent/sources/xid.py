@@ -35,9 +35,6 @@ AT = _METRICS["dgx_gpu_last_xid_seconds"]
 NVLINK_FAULTS = replace(_METRICS["dgx_gpu_nvlink_faults_total"], which=lambda _: True)
 
 PCI = "PCI"
-OF_MANY_LINES = 13
-"""XID of an SM exception. For one exception, the driver logs many lines, such as one per SM."""
-
 LARGEST = 9999
 """Largest valid XID code. A code with all bits set means no error."""
 
@@ -104,7 +101,7 @@ class XidCounts:
             self._odd = True
             return
         with self._lock:
-            if code == OF_MANY_LINES:
+            if code == 13:  # an SM exception: the driver logs many lines, such as one per SM
                 if self._now - self._exceptions.get((way, uuid), -EXCEPTION) < EXCEPTION:
                     return
                 self._exceptions[way, uuid] = self._now

@@ -50,12 +50,6 @@ STANDING = b": no tick\n\n"
 
 FEED = web.AppKey("feed", Feed)
 
-STREAM_HEADERS = {
-    hdrs.CONTENT_TYPE: "text/event-stream; charset=utf-8",
-    hdrs.CACHE_CONTROL: "no-store",
-    "X-Accel-Buffering": "no",  # proxies must not buffer events
-}
-
 
 async def stream(request: web.Request) -> web.StreamResponse:
     """Respond with a stream of events until the client disconnects or the agent shuts down."""
@@ -63,7 +57,9 @@ async def stream(request: web.Request) -> web.StreamResponse:
     if feed.closed or len(feed.clients) >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
         return web.Response(text=f"{why}\n", status=503, headers={hdrs.RETRY_AFTER: "5"})
-    response = web.StreamResponse(headers=STREAM_HEADERS)
+    response = web.StreamResponse()
+    response.content_type, response.charset = "text/event-stream", "utf-8"
+    response.headers["X-Accel-Buffering"] = "no"  # proxies must not buffer events
     client = Client()
     await response.prepare(request)
     if request.transport is not None:  # the kernel's buffer is sufficient

@@ -75,7 +75,6 @@ def test_labels_that_are_matched_or_grouped_by_exist(rule: Fault | Recording) ->
 FOR_LIFE = {"dgx_gpu_remapped_rows_total", "dgx_gpu_retired_pages_total"}
 """Counters that a GPU keeps for its whole life, and of which it can bear so many."""
 
-
 FROM_SAMPLE_TO_SAMPLE = re.compile(r"^(\w+\{[^}]*\}) - \(?last_over_time\(\1\[\w+\] offset \w+\)")
 WHAT_WAS_THERE = ("last_over_time", "count_over_time")
 
@@ -200,7 +199,6 @@ def test_thresholds_of_the_configuration_reach_the_rules() -> None:
 
 
 SPANS = re.compile(r"(?<=\[)\d+[a-z]+(?=[\]:])|(?<=:)\d+\w+(?=\])|(?<=offset )\w+")
-
 
 AGE = re.compile(
     r"(?<=_seconds\) <= )[\d.]+|(?<=\]\)\) <= )[\d.]+"

@@ -17,7 +17,6 @@ CONFIGURATION = "/etc/dgx-telemetry/config.toml"
 STATE = ("/var/lib/dgx-telemetry", "/var/lib/private/dgx-telemetry")
 """Folder where systemd keeps the agent's state, and its target."""
 
-
 CHANGING = re.compile(
     r"^/(proc|sys|dev|run|tmp|mnt|var/(tmp|log|cache|backups)|var/lib/(systemd|dpkg|containers)"
     r"|etc/(machine-id|\.pwd\.lock|\.updated|hostname|resolv\.conf)|root/\.)"

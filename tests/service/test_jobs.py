@@ -160,7 +160,6 @@ def by_user(service: Service) -> dict[str, float]:
 CHECKED = Path(__file__).with_name("checked.sh").read_text(encoding="utf-8")
 RECEIPTS = "/var/spool/dgx-telemetry"
 
-
 STATE = "sinfo -h -o '%T %E'"
 
 

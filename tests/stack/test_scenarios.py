@@ -13,7 +13,6 @@ from tests.support.nightly import shortly
 
 pytestmark = pytest.mark.stack
 
-
 SHORT = ("starved-network", "hang", "gpu-lost", "driver-hang")
 """Each way from a condition to a message once, on small machines: two cores play them all. What
 every scenario raises is proven without daemons as well, in tests/alerts/test_scenarios.py."""

@@ -104,7 +104,6 @@ def _stale_gaps(points: list[str]) -> list[str]:
 PATIENT = Settings(AlertThresholds(silent_for="30m"))
 """Time below which a scale leaves less than the second between two ticks."""
 
-
 UNASKED = "dgx-report.yaml"
 """Records that the report alone asks for: a third of the time that the rules take."""
 

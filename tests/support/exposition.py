@@ -89,7 +89,6 @@ SMALL = snapshot(
     reading("disk", Sample(READ, ("nvme0n1",), 1.2e10), Sample(READ, ('a"b\\c\nd',), 5.0)),
 )
 
-
 RICH = snapshot(
     replace(
         reading(

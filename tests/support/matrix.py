@@ -68,7 +68,6 @@ BAD_INPUT: dict[str, Callable[[], Shown]] = {
     "seventy-two GPUs": lambda: shown("rack-72:nvlink-saturated"),
 }
 
-
 SYSTEM, GPUS = "dgx-h100", 2
 CODES = ("xid-31", "xid-48", "xid-79")
 """XIDs of a program, of results in doubt, and of a GPU that is lost."""

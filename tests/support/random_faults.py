@@ -36,7 +36,6 @@ CONFIGS: tuple[tuple[Section, ...], ...] = (
     (LimitsConfig((LimitConfig("disk", "md0", "read", 1e9),)),),
 )
 
-
 HOSTILE: tuple[list[SlurmJob] | Exception, ...] = (
     UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
     RecursionError("too deep"),

@@ -183,7 +183,6 @@ TO_THE_MINUTE = {"wholly, since five minutes", "long enough", "the first series"
 """Cases whose window begins between two buckets of the agent, or whose series the agent has from
 0 on."""
 
-
 XID_RULES = [
     (labels["xid"], labels["severity"], case)
     for case in cases(SYSTEMS[0])

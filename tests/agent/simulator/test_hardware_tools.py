@@ -18,7 +18,6 @@ from tests.support.nightly import NIGHTLY
 
 GPUS = 2
 
-
 SECONDS = 60
 SCENARIOS = {"idle": "idle", "all-reduce": "nvlink-saturated", "training": "training"}
 """The scenario that is in this state of the loop."""

@@ -45,7 +45,6 @@ judged, else the trace before is applied to the steps of the judged time."""
 
 FLUSHED = 0.6  # s after which a trace has been written
 
-
 Truth = tuple[truth.Slice, float | None]
 """What is true of one rank, and its usual step (s)."""
 

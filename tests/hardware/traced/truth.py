@@ -25,7 +25,6 @@ the next one, and counts as active meanwhile."""
 
 LABELS = {name: f"starved/{name}" for name in WAITS} | {"requests": "idle/requests"}
 
-
 Span = tuple[int, int]
 """Begin and end (CLOCK_MONOTONIC, ns)."""
 
