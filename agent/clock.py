@@ -5,7 +5,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import inf
 from operator import sub
@@ -114,6 +114,11 @@ class SystemClock:
         """Return the seconds from `due`, or the end of the last sleep if later, to `now`."""
         return max(0.0, now - max(due, self._awake))
 
+    def block(self, until: float) -> None:
+        """Block this thread until a time of this clock, or forever if it is infinite."""
+        while (left := until - self.monotonic()) > 0:
+            time.sleep(min(left / self.speed, 3600.0))  # s; infinity would raise an exception
+
     def skip(self, seconds: float) -> None:
         """Advance the clock by `seconds`, as if a simulated machine had started earlier."""
         self._origin -= seconds / self.speed
@@ -138,11 +143,45 @@ class SystemClock:
 
 
 class TapeClock(SystemClock):
-    """The clock of a recording that is read to its end at once: each sleep ends immediately."""
+    """The clock of a recording that is read to its end at once. Once no thread runs, because all
+    have ended their turns or are blocked, it advances to the end of the earliest sleep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._epoch = time.time()
+        self.busy: Callable[[], int] = int  # returns the number of threads with an unfinished turn
+        self._sleeps: list[float] = []  # ends of sleeps, and of blocks of threads
+        self._blocked: list[float] = []
+        self._advanced = threading.Condition()
+
+    def time(self) -> float:
+        return self._epoch + self.monotonic()  # otherwise, the start of a fault would disagree
 
     async def sleep(self, seconds: float) -> None:
-        self.skip(max(0.0, seconds))
-        await asyncio.sleep(0)
+        due = self.monotonic() + max(0.0, seconds)
+        self._sleeps.append(due)
+        try:
+            while True:
+                await asyncio.sleep(0)
+                if due <= min(self._sleeps):
+                    break
+            self.rest()
+            self.skip(max(0.0, due - self.monotonic()))
+        finally:
+            self._sleeps.remove(due)
+
+    def block(self, until: float) -> None:
+        with self._advanced:
+            self._blocked.append(until)
+            self._advanced.wait_for(lambda: self.monotonic() >= until)
+            self._blocked.remove(until)
+
+    def rest(self) -> None:
+        """Block until no thread runs. Threads whose block has ended run again."""
+        while self.busy() > sum(until > self.monotonic() for until in tuple(self._blocked)):
+            with self._advanced:
+                self._advanced.notify_all()
+            time.sleep(0.0005)  # s
 
 
 def _threads() -> dict[int, ThreadTime]:

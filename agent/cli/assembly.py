@@ -27,7 +27,7 @@ from agent.polling.gpu_state import GpuProcesses, GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
-from agent.polling.worker import InlineWorker, Worker
+from agent.polling.worker import InlineWorker, TapeWorker, Worker
 from agent.sources import agent_health, allocation, kernel_log, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.system import ExpectedGpus
@@ -166,7 +166,9 @@ class Agent:
 
     def _poller(self, expected: ExpectedGpus) -> Poller:
         settings, clock, gpus = self.settings, self.clock, self.gpus
-        worker = InlineWorker if self._inline else Worker
+        worker: Callable[..., Worker] = InlineWorker if self._inline else Worker
+        if isinstance(clock, TapeClock):
+            worker = TapeWorker
         in_memory = (
             *system.reads(lambda: self.gpus.inventory, self.configuration, self.product, expected),
             agent_health.answers(gpus),
@@ -174,7 +176,7 @@ class Agent:
         )
         known = ReadSchedule(in_memory, clock, self._read_costs)
         apart = self._host_schedules()
-        return Poller(
+        poller = Poller(
             workers=(
                 worker(
                     "nvml",
@@ -193,6 +195,14 @@ class Agent:
             disclose=Disclosure(self.configuration).snapshot,
             report_health=agent_health.reading,
         )
+
+        def busy() -> int:
+            left = gpus.threads.left.values()
+            return sum(one.busy for one in poller.workers) + sum(one.busy for one in left)
+
+        if isinstance(clock, TapeClock):
+            clock.busy = busy
+        return poller
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:
         """Return the schedules of the host's reads, by worker name. A read may block, for example

@@ -9,7 +9,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TypeVar
 
-from agent.clock import Clock, Stopwatch
+from agent.clock import Clock, Stopwatch, TapeClock
 from agent.errors import Failure, LogEvent, log
 from agent.model import Reading, ReadKey, Snapshot
 from agent.polling import intervals
@@ -165,6 +165,20 @@ class InlineWorker(Worker):
 
     def _start(self) -> None:
         """Do nothing, because this worker has no thread."""
+
+
+@dataclass(eq=False)
+class TapeWorker(Worker):
+    """A worker on the clock of a recording. A turn takes no time, unless a call of it hung."""
+
+    clock: TapeClock
+
+    def start_turn(self) -> asyncio.Future[None]:
+        ended = super().start_turn()
+        self.clock.rest()
+        if not self.busy:
+            settle(ended)
+        return ended
 
 
 def settle(future: asyncio.Future[None]) -> None:

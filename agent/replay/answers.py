@@ -15,7 +15,8 @@ import os
 import threading
 import zlib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from operator import sub
 from types import SimpleNamespace
@@ -37,7 +38,7 @@ GPUs. Larger recordings are not written or read. A replay needs 4 to 7 times as 
 
 WITH_NAMES = ("map", "object", "named")  # older recordings have named tuples
 LOG = "kernel_log"  # key of the lines of the kernel log so far
-CALLS, FIELDS, GPM, SAMPLES = "calls", "fields", "gpm", "samples"
+CALLS, FIELDS, GPM, SAMPLES, HANGS = "calls", "fields", "gpm", "samples", "hangs"
 PSUTIL = "disk_io_counters", "net_io_counters", "cpu_times"  # the recorded functions of psutil
 UNTAPED = {
     "nvmlDeviceGetMaxMigDeviceCount": "the instances of MIG, with handles of their own",
@@ -76,6 +77,14 @@ def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None 
     values = [*args, *(value for key, value in (keywords or {}).items() if key != "nowrap")]
     plain = (value.index if isinstance(value, TapedDevice) else value for value in values)
     return f"{name}({','.join(str(v) for v in plain if isinstance(v, int | str))})"
+
+
+def hangs_with(name: str, args: tuple[Any, ...]) -> str:
+    """Return what hangs if this NVML call does: its GPU, or the function if it is about no GPU."""
+    first = args[0] if args else None
+    if name == "nvmlDeviceGetHandleByIndex" or isinstance(first, TapedDevice):
+        return f"gpu {getattr(first, 'index', first)}"
+    return name
 
 
 def field_keys(index: int, fields: Sequence[int | tuple[int, int]]) -> list[str]:
@@ -209,6 +218,7 @@ class TapedBuffer:
 
 SILENCE = 50
 SPAN = 500  # Milliseconds on the agent's clock
+HANG = 1000  # Milliseconds after which a call that has not returned is recorded as hanging
 LEVEL = 6
 GZIP = 31  # zlib's wbits value for the largest window with a gzip wrapper
 ROOM = 1024 * 1024  # Bytes reserved for the header and footer
@@ -235,16 +245,28 @@ class TapeWriter:
         self._wall = 0.0
         self._last: dict[tuple[str, str], Json] = {}
         self._newest: dict[str, int] = {}
+        self._asking: dict[int, tuple[str, int]] = {}  # call and its start, by thread
         self._frame: dict[str, dict[str, Json]] = {}
         self._opened = self._touched = self._frames = 0
         self._press = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
         self._chunks: list[bytes] = []
         self.full = False
 
-    def begin(self) -> None:
-        """Set time 0 of the recording to the current time, unless it is already set."""
+    @contextmanager
+    def asking(self, what: str) -> Iterator[None]:
+        """Return a context manager for a call. If the call hangs, record when. The first call sets
+        time 0 of the recording."""
+        thread = threading.get_ident()
         with self._lock:
-            self._now()
+            self._asking[thread] = what, self._now()
+        try:
+            yield
+        finally:
+            with self._lock:
+                _, began = self._asking.pop(thread)
+                if self._now() - began > HANG:
+                    self._turn()
+                    self._put(HANGS, what, [began / 1000, self._touched / 1000])
 
     def note(self, section: str, key: str, answer: Json) -> None:
         """Record a response if it differs from the last response to the query."""
@@ -271,9 +293,14 @@ class TapeWriter:
     def content(self) -> bytes:
         """Return the contents of the recording file so far. Recording may continue after this."""
         with self._lock:
-            seconds = self._now() / 1000
+            now = self._now()
+            seconds = now / 1000
             self._flush()
             body = b"".join([*self._chunks, self._press.copy().flush()])
+            asking = [(what, began) for what, began in self._asking.values() if now - began > HANG]
+            if asking:
+                hangs: dict[str, Json] = {what: [began / 1000, None] for what, began in asking}
+                body += packed({"at": seconds, HANGS: hangs})
             about: dict[str, Json] = {"recorded_at": round(self._wall, 3), "agent": __version__}
             header: Json = {"tape": MAGIC, "version": VERSION, "seconds": seconds, **about}
             return packed(header) + body + packed({"frames": self._frames, "seconds": seconds})

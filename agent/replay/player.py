@@ -9,9 +9,10 @@ import threading
 import zlib
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from errno import EIO, ENOENT
+from errno import EIO, ENOENT, ETIMEDOUT
 from functools import partial
 from itertools import accumulate, count
+from math import inf
 from pathlib import Path
 from stat import S_ISREG
 from types import SimpleNamespace
@@ -52,6 +53,7 @@ class _Frame(Struct):
     fields: dict[str, Any] = {}
     gpm: dict[str, Any] = {}
     samples: dict[str, tuple[Count, list[Count], list[int | float]]] = {}
+    hangs: dict[str, tuple[Time, Time | None]] = {}  # start and end of calls that hung
 
 
 class _Title(Struct):
@@ -80,6 +82,7 @@ class Tape:
         self.cut = ""
         self.series: dict[str, dict[str, AnswerSeries]] = {CALLS: {}, FIELDS: {}, GPM: {}}
         self.buffers: dict[str, TapedBuffer] = {}
+        self.hangs: dict[str, list[tuple[float, float]]] = {}  # start and end (s), by what hung
         try:
             self._read(Path(path))
         except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
@@ -135,6 +138,8 @@ class Tape:
         for key, (kind, steps, values) in frame.samples.items():
             buffer = self.buffers.setdefault(key, TapedBuffer())
             buffer.extend(at, kind, list(accumulate(steps)), values)
+        for what, (began, ended) in frame.hangs.items():
+            self.hangs.setdefault(what, []).append((began, inf if ended is None else ended))
 
 
 class TapedNvml:
@@ -158,9 +163,12 @@ class TapedNvml:
 
         def ask(*args: Any, **keywords: Any) -> Any:
             try:
+                self._player.hang(answers.hangs_with(name, args))
                 if special := getattr(TapedNvml, f"_{name}", None):
                     return special(self, *args, **keywords)
                 return self._answer(answers.key_of(name, args, keywords))
+            except TimeoutError as error:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_TIMEOUT) from error
             except NO_ANSWER as error:
                 raise pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN) from error
 
@@ -243,6 +251,7 @@ class TapedNvml:
         )
         if first is None or first != second:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+        self._player.hang(f"gpu {first}")
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
         keys = answers.gpm_keys(self._asked, first, metrics)
         for metric, entry in zip(metrics, self._entries(GPM, keys), strict=True):
@@ -306,7 +315,7 @@ class TapePlayer:
         self._ahead = AHEAD if isinstance(clock, SystemClock) else 0
         self._lock = threading.Lock()
         self._start: float | None = None
-        self.finished = False  # `run` and `watch` then stop
+        self._ended = False
         files = TapedFiles(self)
         self.nvml = TapedNvml(self)
 
@@ -317,14 +326,32 @@ class TapePlayer:
         log = TapedLog(self)
         self.host = Host(files, cast(Psutil, psutil), kernel_log=log, sockets=files.sockets)
 
+    @property
+    def finished(self) -> bool:
+        """Whether the recording has ended. `run` and `watch` then stop."""
+        if self._start is not None:
+            self.now()  # no call may have asked for it, because all hang
+        return self._ended
+
+    def hang(self, what: str) -> None:
+        """Block for as long as a call about `what` hung in the recording. If the clock does not
+        advance by itself, raise TimeoutError instead."""
+        for began, ended in self.tape.hangs.get(what, ()):
+            if began * 1000 <= self.now() and self._start is not None:
+                until = self._start + ended
+                if isinstance(self.clock, SystemClock):
+                    self.clock.block(until)
+                elif self.clock.monotonic() < until:
+                    raise TimeoutError(ETIMEDOUT, "hung in the recording", what)
+
     def now(self) -> int:
         now = self.clock.monotonic()
         with self._lock:
             if self._start is None:
                 self._start = now
             at = round((now - self._start) * 1000)
-            ends = not self.finished and at + self._ahead >= self.tape.last
-            self.finished |= ends
+            ends = not self._ended and at + self._ahead >= self.tape.last
+            self._ended |= ends
         if ends:
             log.warning(LogEvent("tape_ended", means="its last values stay"))
         return at + self._ahead
@@ -332,6 +359,7 @@ class TapePlayer:
     def answer(self, key: str, what: str, never: Exception) -> Any:
         """Return the current response to the call `key`. If the response is a refusal, raise it. If
         the call was not recorded, raise `never`."""
+        self.hang(key)
         now, series = self.now(), self.tape.series[CALLS].get(key)
         if series is None:
             raise never

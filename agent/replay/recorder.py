@@ -63,12 +63,15 @@ class RecordingNvml:
         self._writer.note(CALLS, key, write(answer))
         return answer
 
-    def _raw(self, keys: list[tuple[str, str]], name: str, *args: Any, **keywords: Any) -> Any:
-        """Return NVML's response, which the caller records. Record a refusal under all `keys`."""
-        self._writer.begin()
+    def _raw(
+        self, keys: list[tuple[str, str]], name: str, *args: Any, hangs: str = "", **keywords: Any
+    ) -> Any:
+        """Return NVML's response, which the caller records. Record a refusal under all `keys`, and
+        a call that hangs as a hang of its GPU, or else of `hangs`."""
         real = [arg.real if isinstance(arg, TapedDevice) else arg for arg in args]
         try:
-            return getattr(self._nvml, name)(*real, **keywords)
+            with self._writer.asking(hangs or answers.hangs_with(name, args)):
+                return getattr(self._nvml, name)(*real, **keywords)
         except answers.NVML_FAILURES as error:
             for section, key in keys:
                 self._writer.note(section, key, answers.refusal(error))
@@ -96,9 +99,9 @@ class RecordingNvml:
 
     def _nvmlDeviceGetSamples(self, device: TapedDevice, sampling: int, last_seen: int) -> Any:
         key = answers.key_of("nvmlDeviceGetSamples", (device, sampling))
-        self._writer.begin()
         try:
-            kind, rows = self._nvml.nvmlDeviceGetSamples(device.real, sampling, last_seen)
+            with self._writer.asking(answers.hangs_with("nvmlDeviceGetSamples", (device,))):
+                kind, rows = self._nvml.nvmlDeviceGetSamples(device.real, sampling, last_seen)
         except answers.NVML_FAILURES as error:
             # A buffer without new samples is not a refusal, because the buffer exists.
             empty = getattr(error, "value", None) == pynvml.NVML_ERROR_NOT_FOUND
@@ -125,7 +128,7 @@ class RecordingNvml:
         index = self._sampled.get(answers.identity(request.sample2), -1)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
         keys = [(GPM, key) for key in answers.gpm_keys(self._asked, index, metrics)]
-        answer = self._raw(keys, "nvmlGpmMetricsGet", request)
+        answer = self._raw(keys, "nvmlGpmMetricsGet", request, hangs=f"gpu {index}")
         for (section, key), metric in zip(keys, metrics, strict=True):
             good = metric.nvmlReturn == pynvml.NVML_SUCCESS
             value = metric.value  # stored with six significant digits
@@ -151,9 +154,9 @@ class RecordingFiles(FileTree):
 
     def asked(self, key: str, ask: Callable[[], Answer], write: Callable[[Any], Json]) -> Answer:
         """Return the host's response from `ask`. Record it as encoded by `write`, or the errno."""
-        self._writer.begin()
         try:
-            answer = ask()
+            with self._writer.asking(key):
+                answer = ask()
         except OSError as error:
             self._writer.note(CALLS, key, answers.refusal(error))
             raise
@@ -207,8 +210,8 @@ class RecordingLog(KernelLog):
         self._taped: list[Json] = []
 
     def lines(self) -> Sequence[LogLine]:
-        self._writer.begin()
-        lines = self._log.lines()
+        with self._writer.asking(LOG):
+            lines = self._log.lines()
         self._taped += [[at, self._masks.text(nameless(t))] for at, t in lines if parsed(t)]
         self._writer.note(CALLS, LOG, [*self._taped])
         return lines

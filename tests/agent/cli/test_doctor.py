@@ -8,9 +8,11 @@ import subprocess
 import sys
 import tarfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +165,48 @@ def test_a_recording_is_judged_to_its_end(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9999])
     with pytest.raises(BadInput, match=r"lost\.tape is cut short after \d+ s of 4\d s, expected"):
         look_at(given, 80)
+
+
+@pytest.mark.parametrize(
+    ("hung", "status", "expected"),
+    [((0, 1, 2), 3, {"driver_hangs"}), ((1,), 1, {"gpu_not_answering"}), ((), 0, set())],
+)
+def test_a_recording_of_calls_that_hang_is_one_of_calls_that_hang(
+    tmp_path: Path, hung: tuple[int, ...], status: int, expected: set[str]
+) -> None:
+    """Whoever asks these GPUs has no answer from second 20 to the end of the recording, which is
+    read at once: it takes a second, and no GPU hangs because this machine is slow."""
+    clock, path = FrozenClock(), tmp_path / "hung.tape"
+    machine = simulated_hardware("dgx-a100:training", clock)
+    silent, over = threading.Semaphore(0), threading.Event()
+
+    class Hanging:
+        """The driver of that machine, whose calls hang once the first 20 seconds are over."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(machine.library(), name)
+
+        def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802
+            if clock.monotonic() > 20.0:
+                silent.release()
+                over.wait()
+            return machine.library().nvmlDeviceGetHandleByIndex(index)
+
+    hardware, recorder = recorded(replace(machine, library=Hanging), clock)
+    agent = Agent(Settings(), hardware, clock, inline=True)
+    asyncio.run(agent.poller.run(lambda: clock.monotonic() > 20.0))
+    with ThreadPoolExecutor() as asking:
+        for index in hung:
+            asking.submit(recorder.nvml.nvmlDeviceGetHandleByIndex, index)
+            silent.acquire()
+        clock.advance(8.0)
+        recorder.write(path)
+        over.set()
+    given = parser().parse_args(["check", "--replay", f"{path}"])
+    found = look_at(given, 80)["document"]
+    kinds = {one["kind"] for one in found["findings"] if one["severity"] != "info"}
+    kinds.discard("values_absent")  # the recording has no power of the other GPUs meanwhile
+    assert (found["status"], kinds) == (status, expected)
 
 
 def test_a_bundle_of_a_recording_has_no_kernel_log_of_this_machine(

@@ -4,6 +4,7 @@ identifies."""
 import gzip
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,34 @@ def test_a_question_first_asked_later_answers_before(tmp_path: Path) -> None:
     recorder.write(tmp_path / "x.tape")
     player = TapePlayer(Tape(tmp_path / "x.tape"), FrozenClock())
     assert player.host.files.read("/proc/loadavg") == "3.00 1/2 77\n"
+
+
+def test_a_call_that_hung_for_a_while_hangs_as_long_and_then_has_its_answer(tmp_path: Path) -> None:
+    clock = FrozenClock()
+
+    class SlowFiles(taped_machine.FakeFiles):
+        def read(self, path: Any) -> Any:
+            if path != "/proc/loadavg":
+                return super().read(path)
+            clock.advance(10.0 if clock.monotonic() == 5.0 else 0.0)
+            return "slow" if clock.monotonic() == 15.0 else "prompt"
+
+    host = replace(fake_host(clock), files=SlowFiles(clock))
+    recorder = TapeRecorder(machine(clock).nvml, host, clock)
+    for second in (0.0, 5.0):
+        clock.advance(second - clock.monotonic())
+        recorder.host.files.read("/proc/loadavg")
+    recorder.write(tmp_path / "x.tape")
+    clock = FrozenClock()
+    player = TapePlayer(Tape(tmp_path / "x.tape"), clock)
+    for until, expected in ((4.9, "prompt"), (5.0, None), (14.9, None), (15.1, "slow")):
+        player.now()
+        clock.advance(until - clock.monotonic())
+        try:
+            found = player.host.files.read("/proc/loadavg")
+        except TimeoutError:
+            found = None
+        assert found == expected, until
 
 
 def test_a_jittering_replay_in_real_time_skips_no_frame(tmp_path: Path) -> None:
