@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent.cli.driver_release import DriverConfig, asked_by, device_nodes
+from agent.cli.driver_release import DriverConfig, asked_by
 from agent.clock import Clock, SystemClock, TapeClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.disclosure import Disclosure
@@ -50,8 +50,6 @@ class Hardware:
     """Returns the name of the simulated scenario at a clock time (s), or of the recording."""
     finished: Callable[[], bool] = lambda: False  # whether the recording has ended
     releasable: bool = True  # false for recordings, which do not load the driver
-    held: Callable[[], set[str]] = device_nodes
-    """Returns the paths of the driver's device nodes that this process has open."""
 
 
 def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
@@ -70,7 +68,6 @@ def simulated_hardware(machine: str, clock: Clock) -> Hardware:
         host=built.host,
         simulated=True,
         playing=built.playing,
-        held=lambda: {"/dev/nvidiactl"} if built.nvml.held()[0] else set(),
     )
 
 

@@ -138,7 +138,7 @@ async def _serve(
         partial(notify, notify_socket, lambda: condition_of(agent)),
         feed,
         hours,
-        DriverRelease(agent.gpus.asked_back, agent.clock, again.set, hardware.held),
+        DriverRelease(agent.gpus.asked_back, agent.clock, again.set),
         lambda snapshot: freeze_gc() if snapshot.tick == 10 else None,  # all reads have run
     ]
     freeze_gc()

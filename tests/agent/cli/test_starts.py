@@ -16,8 +16,6 @@ from tests.support.nightly import NIGHTLY
 from tests.support.patience import PATIENCE
 from tests.support.repository import TAPES
 
-TICK = "dgx_agent_last_tick_timestamp_seconds"
-
 
 def serving(running: Running) -> int:
     return int(running.line(r"listen=http://127\.0\.0\.1:(\d+)/")[1])
@@ -152,29 +150,4 @@ def test_what_cannot_be_closed_goes_with_the_program(tmp_path: Path, how: str) -
         held.node.with_suffix(".hang").unlink()
         held.file.unlink()
         eventually(lambda: gpus(port) == 2.0, "two GPUs again")
-        assert running.end(signal.SIGTERM) == 0
-
-
-@NIGHTLY
-def test_a_simulated_driver_that_hangs_is_released_as_a_real_one(tmp_path: Path) -> None:
-    file, config = tmp_path / "release", tmp_path / "config.toml"
-    config.write_text(f'[driver]\nrelease_file = "{file}"\n')
-    machine = ("--simulate", "dgx-h100:driver-hang", "--simulate-speed", "4")
-    words = ("run", "--listen", "127.0.0.1:0", "--config", str(config), *machine)
-    with Running("agent", *words) as running:
-        port = serving(running)
-        up = 'dgx_agent_source_up{source="nvml"}'
-        eventually(lambda: value(port, up) == 0.0, "the hang is seen")
-        file.touch()
-        running.line("event=restarting why=.*still open")
-        port = serving(running)
-        eventually(lambda: value(port, RELEASED) == 1.0, "released")
-        began = value(port, TICK) or 0.0
-        # the driver hangs again by then, and no thread is in it
-        eventually(lambda: (value(port, TICK) or 0.0) > began + 12.0, "12 s of its clock")
-        assert value(port, RELEASED) == 1.0
-        assert value(port, up) == 1.0
-        assert value(port, "dgx_cpu_busy_ratio") is not None
-        file.unlink()
-        eventually(lambda: value(port, up) == 0.0, "the driver is taken, and hangs")
         assert running.end(signal.SIGTERM) == 0
