@@ -21,12 +21,10 @@ from agent.config.settings import Configuration, Settings
 from agent.hardware.host import real_host
 from agent.jobs.allocation import Allocations
 from agent.jobs.pulse import Pulse
-from agent.model import GPU_LABELS, Sample, gauge
 from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadOutput
 from agent.sources import workload
 from agent.sources.context import HostOptions
-from exporters.prometheus import ExpositionLines
 from tests.benchmarks.memory import compiled, running
 from tests.benchmarks.tick import ROOT
 from tests.support.frozen_clock import FrozenClock
@@ -65,18 +63,6 @@ def python(*arguments: str) -> Callable[[], object]:
     return lambda: subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
-def helps() -> Iterator[str]:
-    """CPU of the help of `once` and `watch`."""
-    agent = ("-m", "agent")
-    version, once, watch = least(
-        python(*agent, "--version"),
-        python(*agent, "once", "--help"),
-        python(*agent, "watch", "--help"),
-    )
-    yield f"once --help over --version: {once / version:.2f}"
-    yield f"watch --help over --version: {watch / version:.2f}"
-
-
 def pulse() -> Iterator[str]:
     """CPU of the pulse of a job with steps, and of one without a rhythm, whose power is examined on
     all scales."""
@@ -85,20 +71,6 @@ def pulse() -> Iterator[str]:
     irregular = sampled(((chance.expovariate(4), w) for w in cycle([WORK, REST])), 300.0)
     short, long = least(lambda: Pulse().feed(steps), lambda: Pulse().feed(irregular))
     yield f"pulse of steps over an irregular one: {short / long:.2f}"
-
-
-def exposition() -> Iterator[str]:
-    """CPU of writing families whose values stayed, and of families that changed."""
-    metrics = [gauge(f"dgx_{number}", "One.", "none", GPU_LABELS) for number in range(80)]
-    first, same, other = (
-        {m.name: [Sample(m, (str(n), "GPU-x"), n + by) for n in range(8)] for m in metrics}
-        for by in (0.5, 0.5, 1.5)
-    )
-    lines = ExpositionLines(openmetrics=False)
-    lines.write(first)
-    stays = least(lambda: [lines.write(one) for one in (first, same) * 25])[0]
-    changes = least(lambda: [lines.write(one) for one in (first, other) * 25])[0]
-    yield f"lines that stay over lines that change: {stays / changes:.2f}"
 
 
 def ticks(command: list[str], processes: int, seconds: int) -> list[float]:
@@ -161,7 +133,7 @@ def first() -> Iterator[str]:
     yield f"first values over imports: {whole / part:.2f} ({whole:.2f} s)"
 
 
-ALL = {one.__name__: one for one in (helps, pulse, exposition, threads, processes, first)}
+ALL = {one.__name__: one for one in (pulse, threads, processes, first)}
 
 
 def main() -> None:
