@@ -15,7 +15,7 @@ MESSAGES = 0.25e6
 they receive as requests. Some servers receive more (4 and 12 MB/s of sounds and recordings)."""
 
 
-class JobSockets:
+class CgroupSockets:
     """Counts the bytes of each cgroup from its first look. A socket that appears later is younger
     than a look, so all of its bytes count. Bytes between a socket's last look and its end are lost.
     A cgroup without any socket is not counted if it may be in another network namespace."""

@@ -14,7 +14,7 @@ from agent.hardware.host import Host
 from agent.jobs import cgroup
 from agent.jobs.allocation import Allocations, completed
 from agent.jobs.identity import JobLabels
-from agent.jobs.job_sockets import WAYS, JobSockets
+from agent.jobs.job_sockets import WAYS, CgroupSockets
 from agent.jobs.process_table import VISIBLE, ProcessTable
 from agent.jobs.process_times import NONE, GpuTimes, ProcessTimes, Times
 from agent.metrics import declared_beside
@@ -83,7 +83,7 @@ class Workload:
     allocations: Allocations
     table: ProcessTable
     times: ProcessTimes
-    sockets: JobSockets
+    sockets: CgroupSockets
     _seconds: dict[Labels, dict[str, Times]] = field(default_factory=dict)  # since first seen
     _cgroups: dict[int, tuple[str | None, float]] = field(default_factory=dict)
     _moved: dict[int, int] = field(default_factory=dict)  # bytes by PID, in the last read
@@ -290,6 +290,6 @@ def reads(
         return options.settings[JobConfig].info
 
     table = ProcessTable(host.files, clock.monotonic, named, spawn)
-    times, sockets = ProcessTimes(host.files), JobSockets(host.sockets)
+    times, sockets = ProcessTimes(host.files), CgroupSockets(host.sockets)
     run = Workload(host, options, gpu_processes, allocations, table, times, sockets).read
     yield Read(KEY, tuple(_METRICS.values()), run, fixed(intervals.TICK))

@@ -13,7 +13,7 @@ import pytest
 from agent.hardware import sockets
 from agent.hardware.host import Host
 from agent.hardware.sockets import Found, TcpSocket, tcp_sockets
-from agent.jobs.job_sockets import WAYS, JobSockets
+from agent.jobs.job_sockets import WAYS, CgroupSockets
 from agent.replay.player import Tape, TapePlayer
 from agent.replay.recorder import TapeRecorder
 from agent.sources import workload
@@ -192,7 +192,7 @@ def looked(
             return found
         raise PermissionError(errno.EACCES, "denied")
 
-    counted = JobSockets(ask)
+    counted = CgroupSockets(ask)
     for number in range(len(looks)):
         assert counted.due(2.0 * number + 2.0, 1e6 * number + 1e6)
         counted.look([job], here)
