@@ -114,13 +114,6 @@ def files(settings: Settings) -> dict[str, str]:
     }
 
 
-def _route(
-    receiver: str, severity: str, parameters: RuleParameters, **waits: str
-) -> dict[str, Any]:
-    scaled = {name: parameters.over(wait) for name, wait in waits.items()}
-    return {"receiver": receiver, "matchers": [f'severity="{severity}"'], **scaled}
-
-
 def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fault]) -> str:
     """Return the text of alertmanager.yaml. Raise ConfigError if a receiver is incomplete.
 
@@ -132,7 +125,11 @@ def configuration(r: Receivers, parameters: RuleParameters, faults: Sequence[Fau
     wrong = missing(r)
     if wrong:
         raise ConfigError(wrong)
-    routes = [_route(name, parameters=parameters, **of) for name, of in ROUTES.items()]
+    routes = [
+        {"receiver": name, "matchers": [f'severity="{way["severity"]}"']}
+        | {key: parameters.over(way[key]) for key in way if key != "severity"}
+        for name, way in ROUTES.items()
+    ]
     receivers = [{"name": name, **ways(r, name)} for name in sorted(ROUTES, key="watchdog".__eq__)]
     content = {
         "route": {

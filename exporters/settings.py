@@ -78,9 +78,7 @@ class MetricsConfig(Section, frozen=True):
 
     table = "metrics"
 
-    set: Annotated[  # `small` is the former name of `default`
-        Literal["default", "full", "small"], Meta(description="default or full")
-    ] = "default"
+    set: Literal["default", "full"] = "default"
     keep: tuple[re.Pattern[str], ...] = ()
     drop: tuple[re.Pattern[str], ...] = ()
 

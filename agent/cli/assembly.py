@@ -59,7 +59,7 @@ def real_hardware(history: float = 0.0, kept: Path | None = None) -> Hardware:
 
 def simulated_hardware(machine: str, clock: Clock) -> Hardware:
     """Return the simulated machine for a specification `SYSTEM[@DRIVER][:SCENARIO]`. Raise
-    SimulationError if the specification is invalid."""
+    BadInput if the specification is invalid."""
     from agent import simulator
 
     built = simulator.SimulatedSystem(simulator.parse(machine), clock)

@@ -24,7 +24,7 @@ from agent.hardware.nvml import Nvml, real_library
 from agent.model import Absent
 from agent.ranges import gpus_named, is_loopback
 from agent.report.questions import NoAnswer, fetched
-from agent.stack import files, programs
+from agent.stack import programs
 from agent.stack.child import run_all
 from agent.stack.programs import LOOPBACK, FreePorts, StackProgram, choose
 from exporters.settings import HttpConfig
@@ -160,7 +160,7 @@ def driver_answers() -> bool:
 
 async def _until_signal(plan: StackPlan, data: Path | None) -> None:
     stop = stop_signal(signal.SIGHUP)
-    with files.data_folder(data) as folder:
+    with programs.data_folder(data) as folder:
         ports = choose(plan.ports)
         write_files(folder, plan, ports)
 
@@ -194,7 +194,7 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     from alerts.build import alertmanager, rules
     from alerts.receivers import Receivers
 
-    usual, scale = files.FLEET_SCRAPE_SECONDS if plan.fleet else 5.0, 1 / plan.speed
+    usual, scale = programs.FLEET_SCRAPE_SECONDS if plan.fleet else 5.0, 1 / plan.speed
     # The interval is also the timeout of a scrape: with 0.1 s, busy agents were reported as down.
     interval = max(usual * scale, 1.0)
     settings, usual_alerts = plan.settings, AlertThresholds()
@@ -208,11 +208,11 @@ def write_files(folder: Path, plan: StackPlan, ports: FreePorts) -> None:
     texts = {
         **rule_files,
         **alertmanager(settings, scale),
-        "prometheus.yaml": files.prometheus(ports, interval, [*rule_files], fleet=fleet),
-        "provisioning/datasources/prometheus.yaml": files.filled(
+        "prometheus.yaml": programs.prometheus(ports, interval, [*rule_files], fleet=fleet),
+        "provisioning/datasources/prometheus.yaml": programs.filled(
             "datasource", prometheus=url, interval=span(interval)
         ),
-        "provisioning/dashboards/dgx.yaml": files.filled("boards", folder=json.dumps(boards)),
+        "provisioning/dashboards/dgx.yaml": programs.filled("boards", folder=json.dumps(boards)),
         **{f"logs/{name}.log": "" for name in ("fleet", *asdict(ports))},
     }
     for name, text in texts.items():

@@ -45,10 +45,6 @@ GIVEN = {
 Json = dict[str, Any]
 
 
-class DeclarationError(ValueError):
-    """Raised if a declaration is invalid, for example because it uses an undefined name."""
-
-
 class Declared(NamedTuple):
     """All faults that have a finding, by kind, in the order of declaration, and all rule groups."""
 
@@ -175,7 +171,7 @@ class _Names(NamedTuple):
     def _shown(self, found: re.Match[str], in_words: bool) -> str:
         name, in_seconds, sign, amount, above, absent = found.groups()
         if name not in self.known:
-            raise DeclarationError(f"{found[0]} is no threshold and no definition")
+            raise ValueError(f"{found[0]} is no threshold and no definition")
         value = self.known[name]
         counts = bool(in_seconds or sign)
         if isinstance(value, str):

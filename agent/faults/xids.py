@@ -1,6 +1,6 @@
 """XID errors: the values of `${...}` in their declarations, and the recent errors of a machine."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 
@@ -31,9 +31,9 @@ def xid_rules() -> list[tuple[XidMeaning, ...]]:
 def rules() -> Iterator[dict[str, str]]:
     """Yield the values for a rule per severity and action, and for one for all unknown codes."""
     for same in xid_rules():
-        codes = pattern(one.code for one in same)
+        codes = "|".join(str(one.code) for one in same)
         yield _row(same[0].severity, same[0].action, f'=~"{codes}"')
-    rest = _row(UNNUMBERED.severity, UNNUMBERED.action, f'!~"{pattern(catalogue())}"')
+    rest = _row(UNNUMBERED.severity, UNNUMBERED.action, '!~"${listed}"')
     yield rest | {"sign": "unlisted"}
 
 
@@ -56,22 +56,6 @@ def _row(severity: Severity, action: str, codes: str = "") -> dict[str, str]:
         "do": first_steps()[action],
         "sign": "",
     }
-
-
-def pattern(codes: Iterable[int]) -> str:
-    """Return a regular expression that matches the given codes and no others."""
-    tens: dict[int, list[int]] = {}
-    for code in sorted(codes):
-        tens.setdefault(code // 10, []).append(code % 10)
-    parts = (f"{ten or ''}{_digits(found)}" for ten, found in tens.items())
-    return "|".join(parts)
-
-
-def _digits(found: Sequence[int]) -> str:
-    if len(found) == 1:
-        return str(found[0])
-    whole = len(found) > 3 and found[-1] - found[0] == len(found) - 1
-    return f"[{found[0]}-{found[-1]}]" if whole else f"[{''.join(map(str, found))}]"
 
 
 def _hold(severity: Severity, action: str) -> str:

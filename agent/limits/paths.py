@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from agent.config.settings import Configuration, Settings
-from agent.limits.resolution import Limit, LimitInputs, LimitsConfig, PathKey, find_paths, resolve
+from agent.limits.resolution import LimitInputs, LimitsConfig, PathKey, find_paths, resolve
 from agent.metrics import declared_beside
 from agent.model import EXPIRY_INTERVALS, Absent, Labels, Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.gpu_state import GpuInventory
@@ -14,7 +14,7 @@ from agent.polling.reads import ReadOutput
 from agent.series import Point, SampleStore
 from agent.sources import activity, disk, infiniband, network, nvlink, pcie
 from agent.sources.table import SourcesConfig
-from agent.specs.sheets import MachineSpecs, SaturationConfig
+from agent.specs.sheets import Limit, MachineSpecs, SaturationConfig
 
 PATH_LABELS = ("path", "device", "gpu", "uuid", "direction")
 

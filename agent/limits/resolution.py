@@ -13,7 +13,8 @@ from agent.config.settings import Section
 from agent.model import GpuKey
 from agent.series import SampleStore
 from agent.sources import clocks, disk, gpu, infiniband, memory, network, nvlink, pcie
-from agent.specs.sheets import PATHS, PCIE_SOURCE, GpuSpec, SystemSpec, load, pcie_bytes_per_second
+from agent.specs import sheets
+from agent.specs.sheets import PATHS, PCIE_SOURCE, GpuSpec, Limit, SystemSpec, load
 
 MOST_RATE = 1e18  # Bytes per second; unlike floats, TOML numbers are unbounded
 
@@ -65,14 +66,6 @@ class PathKey(NamedTuple):
         return bool(self.gpu) and self.device != f"gpu{self.gpu}"
 
 
-class Limit(NamedTuple):
-    """The limit of a path in bytes per second. `origin` is `configured`, `spec`, or `hardware`."""
-
-    bytes_per_second: float
-    origin: str
-    source: str
-
-
 @dataclass(frozen=True)
 class LimitInputs:
     """Data from which the limits are determined. The keys for GPUs are index and UUID."""
@@ -107,8 +100,7 @@ def _of_path(
     """Yield the limits of a path for each of its directions."""
     bandwidths = sheet.bandwidths if sheet else {}
     for direction in PATHS[path]:
-        one = bandwidths.get((path, direction))
-        spec = Limit(one.bytes_per_second, "spec", one.source) if one else None
+        spec = bandwidths.get((path, direction))
         yield PathFigures(PathKey(path, device, *who, direction), spec, hardware)
 
 
@@ -141,7 +133,7 @@ def _pcie(machine: LimitInputs) -> Iterator[PathFigures]:
         if sheet is not None and sheet.integrated:
             continue
         width = machine.samples.value(pcie.WIDTH, index, uuid)
-        speed = None if width is None else pcie_bytes_per_second(int(generation), int(width))
+        speed = None if width is None else sheets.pcie_bytes_per_second(int(generation), int(width))
         source = f"generation {generation:.0f} x{width or 0:.0f}: {PCIE_SOURCE}"
         carries = None if speed is None else Limit(speed, "hardware", source)
         yield from _of_path("pcie", f"gpu{index}", sheet, carries, (index, uuid))

@@ -23,10 +23,6 @@ FAULTS: tuple[str, ...] = (*scenarios.FAULTS, "xid-CODE")
 """Names of single faults. In a scenario, plus signs join them, as in `training+ecc-rising`."""
 
 
-class SimulationError(BadInput):
-    """Raised if a machine cannot be simulated. The message is a complete sentence for the user."""
-
-
 class Simulation(Struct, frozen=True):
     """A parsed argument of `--simulate`: a system, a full driver version, and a scenario."""
 
@@ -55,18 +51,18 @@ class SimulatedSystem(Machine):
 
 
 def parse(spec: str) -> Simulation:
-    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise SimulationError if the machine cannot exist."""
+    """Parse `SYSTEM[@DRIVER][:SCENARIO]`. Raise BadInput if the machine cannot exist."""
     machine, _, scenario = spec.partition(":")
     name, _, branch = machine.partition("@")
     if name not in models.ALL:
-        raise SimulationError(
+        raise BadInput(
             f"There is no simulated system {name!r}, expected one of {', '.join(SYSTEMS)}."
         )
     system = models.ALL[name]
     wanted = driver.resolve(system, branch) if "@" in machine else system.driver
     if not wanted:
         known = ", ".join(map(str, driver.branches(system)))
-        raise SimulationError(
+        raise BadInput(
             f"{system.name} cannot have the driver {branch!r}, expected one of the branches "
             f"{known}, alone or as a full version like {system.driver}."
         )
@@ -79,13 +75,13 @@ def _scenario(system: models.SystemModel, name: str) -> str:
         wrong = next((part for part in name.split("+") if not scenarios.parts(part)), name)
         near = get_close_matches(wrong, (*scenarios.possible(system), *FAULTS), 2)
         hint = f"is it {' or '.join(near)}?" if near else "--help lists all, and all faults."
-        raise SimulationError(f"There is no scenario {wrong!r}: {hint}")
+        raise BadInput(f"There is no scenario {wrong!r}: {hint}")
     if loaded := [part for part in name.split("+")[1:] if part in loads.PARTS]:
         why = f"{loaded[0]!r} has its own load, so it can only come first"
-        raise SimulationError(f"There is no scenario {name!r}: {why}.")
+        raise BadInput(f"There is no scenario {name!r}: {why}.")
     missing = scenarios.missing(system, name)
     if missing:
-        raise SimulationError(
+        raise BadInput(
             f"{system.name} cannot have the scenario {name!r}, which needs {missing}; it can have "
             f"{', '.join(scenarios.possible(system))}."
         )

@@ -68,10 +68,11 @@ class Names(Struct, frozen=True):
     source: str
 
 
-class SpecBandwidth(NamedTuple):
-    """The bandwidth of a data path in one direction, for one GPU, link, port, or array."""
+class Limit(NamedTuple):
+    """The limit of a path in bytes per second. `origin` is `configured`, `spec`, or `hardware`."""
 
     bytes_per_second: float
+    origin: str
     source: str
 
 
@@ -85,7 +86,7 @@ class GpuSpec(Struct, frozen=True, kw_only=True):
     card: bool = False  # a machine with a single card is a system with this name
     integrated: bool = False  # shares the host's memory and has no PCIe slot
     values: Mapping[str, SpecValue]
-    bandwidths: Mapping[tuple[str, str], SpecBandwidth]
+    bandwidths: Mapping[tuple[str, str], Limit]
 
 
 class LinkGraph(Struct, frozen=True):
@@ -112,7 +113,7 @@ class SystemSpec(Struct, frozen=True, kw_only=True):
     rack: bool = False  # identified by the rack position of its GPUs, even if some are missing
     nvlink_graph: LinkGraph | None = None
     values: Mapping[str, SpecValue]
-    bandwidths: Mapping[tuple[str, str], SpecBandwidth]
+    bandwidths: Mapping[tuple[str, str], Limit]
 
     @property
     def gpus(self) -> int:
@@ -167,15 +168,15 @@ def _sheet(name: str, table: dict[str, Any]) -> dict[str, Any]:
     parts = {k: source | part if isinstance(part, dict) else part for k, part in table.items()}
     figures = {k: v for k, v in parts.items() if isinstance(v, dict) and "value" in v}
     values = {key: convert(figure, SpecValue) for key, figure in figures.items()}
-    bandwidths: dict[tuple[str, str], SpecBandwidth] = {}
+    bandwidths: dict[tuple[str, str], Limit] = {}
     if "pcie_lanes" in values:
         generation, lanes = values["pcie_generation"], values["pcie_lanes"]
         speed = pcie_bytes_per_second(int(generation.value), int(lanes.value))
-        slot = SpecBandwidth(speed or 0.0, f"{generation.source}; {PCIE_SOURCE}")
+        slot = Limit(speed or 0.0, "spec", f"{generation.source}; {PCIE_SOURCE}")
         bandwidths = {("pcie", way): slot for way in BOTH_WAYS}
     for one in table.get("bandwidth", ()):
         directions = PATHS[one["path"]] if one["direction"] == "each" else (one["direction"],)
-        known = SpecBandwidth(one["value"] * UNITS[one["unit"]], (source | one)["source"])
+        known = Limit(one["value"] * UNITS[one["unit"]], "spec", (source | one)["source"])
         bandwidths |= {(one["path"], way): known for way in directions}
     return parts | {"name": name, "values": values, "bandwidths": bandwidths}
 

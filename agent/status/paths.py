@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from agent.jobs.job import percent
 from agent.limits.paths import TRAFFIC, PathAccounts, key_of
-from agent.limits.resolution import Limit, PathKey
+from agent.limits.resolution import PathKey
 from agent.model import Labels, Metric
 from agent.ranges import device_ranges, natural
 from agent.series import Derived, SampleStore
 from agent.sources import disk, infiniband, network
+from agent.specs.sheets import Limit
 from agent.status.findings import Ailing
 from agent.status.model import Level, PathKind, PathRow, PathStatus
 from agent.status.words import figure, rate

@@ -14,6 +14,7 @@ from agent.faults.model import Fault
 from agent.faults.promql import seconds
 from agent.polling import intervals
 from agent.polling.intervals import LINK_STATE
+from agent.specs.xids import catalogue
 from alerts.build import alerts_of, groups, rules
 from alerts.receivers import ROUTES
 from tests.support.alert_input import SCRAPE
@@ -37,6 +38,12 @@ def title(rule: dict[str, Any]) -> str:
 @of_each(RULES, title)
 def test_an_expression_is_short(rule: dict[str, Any]) -> None:
     assert len(rule["expr"]) <= (400 if "alert" in rule else 600)
+
+
+def test_codes_without_a_rule_of_their_own_are_those_that_the_catalogue_lacks() -> None:
+    (rest,) = (one for one in SENT if one.labels.get("sign") == "unlisted")
+    listed = re.findall(r'xid!~"(.+?)"', rest.expr)[0]
+    assert {n for n in range(1000) if re.fullmatch(listed, f"{n}")} == catalogue().keys()
 
 
 @of_each(ALERTS, title)

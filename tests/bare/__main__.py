@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import astuple
 
-from agent.stack.programs import LOOPBACK, USUAL_PORTS
+from agent.stack.programs import LOOPBACK, FreePorts
 from tests.bare.machine import BareMachine, Inside
 from tests.bare.systems import RIGHTS, SYSTEMS, bare_root
 
@@ -65,7 +65,7 @@ def answer(inside: Inside) -> None:
 def held_ports(wanted: bool) -> Iterator[None]:
     """The usual ports, taken: two stacks that start at once would both choose them."""
     with ExitStack() as held:
-        for port in astuple(USUAL_PORTS) if wanted else ():
+        for port in astuple(FreePorts()) if wanted else ():
             with suppress(OSError):  # somebody else has it, which does as well
                 held.enter_context(socket.create_server((LOOPBACK, port)))
         yield

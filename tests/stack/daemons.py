@@ -10,7 +10,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from agent.stack import files, programs
+from agent.stack import programs
 from agent.stack.programs import FreePorts, choose
 from tests.stack.running import clean_environment, eventually
 from tests.support.alert_input import JOB
@@ -44,7 +44,7 @@ def prometheus_text(ports: FreePorts, interval: float, targets: Mapping[str, int
         {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": name}}
         for name, port in targets.items()
     ]
-    config = yaml.safe_load(files.prometheus(ports, interval, ["rules.yaml"]))
+    config = yaml.safe_load(programs.prometheus(ports, interval, ["rules.yaml"]))
     (agents,) = (job for job in config["scrape_configs"] if job["job_name"] == JOB)
     agents["static_configs"] = jobs
     return json.dumps(config)

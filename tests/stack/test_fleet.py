@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
-from agent.stack import files, programs
+from agent.stack import programs
 from agent.stack.programs import choose
 from alerts.build import alertmanager, rules
 from alerts.receivers import Receivers
@@ -38,8 +38,8 @@ def inbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inbox]:
         texts = {
             **rule_files,
             **alertmanager(shown, SCALE),
-            "prometheus.yaml": files.prometheus(
-                ports, files.FLEET_SCRAPE_SECONDS * SCALE, list(rule_files), fleet=True
+            "prometheus.yaml": programs.prometheus(
+                ports, programs.FLEET_SCRAPE_SECONDS * SCALE, list(rule_files), fleet=True
             ),
         }
         for name, text in texts.items():

@@ -19,8 +19,7 @@ import pytest
 
 from agent.cli.up import plan_of, programs_of, write_files
 from agent.errors import BadInput
-from agent.stack.files import data_folder
-from agent.stack.programs import USUAL_PORTS, FreePorts, choose
+from agent.stack.programs import FreePorts, choose, data_folder
 from tests.stack.running import Running, alive, eventually, run_to_end
 from tests.support.patience import PATIENCE
 
@@ -190,14 +189,14 @@ def test_an_agent_that_cannot_start_ends_all_with_its_own_words(tmp_path: Path) 
 def test_what_is_not_installed_is_not_started(tmp_path: Path) -> None:
     plan = plan_of(Namespace(config=None, simulate="k40:idle", simulate_speed=1.0, fleet=0))
     lacking = replace(plan, installed=["alertmanager"])
-    names = [program.name for program in programs_of(tmp_path, lacking, USUAL_PORTS)]
+    names = [program.name for program in programs_of(tmp_path, lacking, FreePorts())]
     assert names == ["agent", "alertmanager"]
 
 
 def test_a_machine_that_lives_fast_is_scraped_each_second_at_most(tmp_path: Path) -> None:
     """A quarter of a second to answer made false DgxAgentDown on a busy machine."""
     plan = plan_of(Namespace(config=None, simulate="k40:idle", simulate_speed=20.0, fleet=0))
-    write_files(tmp_path, plan, USUAL_PORTS)
+    write_files(tmp_path, plan, FreePorts())
     assert "scrape_interval: 1s" in (tmp_path / "prometheus.yaml").read_text()
 
 
@@ -238,7 +237,7 @@ def test_where_nothing_can_be_written_a_folder_is_asked_for(
     def nowhere() -> str:
         raise FileNotFoundError(2, "No usable temporary directory found")
 
-    monkeypatch.setattr("agent.stack.files.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("agent.stack.programs.tempfile.gettempdir", nowhere)
     with (
         pytest.raises(BadInput, match="no temporary folder can be written: --data names another"),
         data_folder(None),

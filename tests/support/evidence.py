@@ -8,10 +8,11 @@ from agent.diagnosis.thresholds import Thresholds
 from agent.diagnosis.tick_context import GpuHistory, LastTick, TickContext
 from agent.jobs.grouping import JobMember, groups
 from agent.limits.paths import PathAccount, PathAccounts
-from agent.limits.resolution import Limit, PathKey
+from agent.limits.resolution import PathKey
 from agent.model import GpuKey, Metric, Reading, ReadKey, Sample
 from agent.series import SampleStore
 from agent.sources import activity, host, workload
+from agent.specs.sheets import Limit
 
 NOW = 100.0
 Labels = tuple[str, ...]

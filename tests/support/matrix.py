@@ -9,7 +9,8 @@ import pynvml
 import pytest
 
 from agent.cli.once import StatusView, page
-from agent.simulator import FAULTS, SCENARIOS, SimulationError
+from agent.errors import BadInput
+from agent.simulator import FAULTS, SCENARIOS
 from agent.simulator.driver import address_of
 from agent.simulator.scenarios import TOUR
 from agent.status.model import FindingStatus, Level, Status
@@ -88,7 +89,7 @@ def _pairs() -> Iterator[str]:
             name = f"{SYSTEM}:{scenario}+{fault}"
             try:
                 first_gpus(name)
-            except SimulationError:
+            except BadInput:
                 continue
             if scenario != TOUR:
                 yield name

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from agent.config.settings import Settings
+from agent.errors import BadInput
 from agent.faults.findings import Search
 from agent.faults.model import Finding
 from agent.faults.thresholds import AlertThresholds
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
-from agent.simulator import SimulationError, models, scenarios
+from agent.simulator import models, scenarios
 from agent.sources import activity, pcie
 from agent.sources.xid import handle_address
 from agent.specs.sheets import SpecConfig, load
@@ -55,7 +56,7 @@ def test_a_gpu_of_which_some_calls_fail_is_found(code: int) -> None:
 @pytest.mark.parametrize(("system", "fault"), covering(product(models.ALL, FAULTS)))
 def test_a_fault_of_a_path_is_found_on_every_system(system: str, fault: str) -> None:
     if scenarios.missing(models.ALL[system], fault):
-        with pytest.raises(SimulationError):
+        with pytest.raises(BadInput):
             simulated(f"{system}:{fault}")
         return
     found = seen(played(f"{system}:{fault}"), 12)

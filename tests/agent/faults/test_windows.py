@@ -15,7 +15,7 @@ from agent.catalogue import METRICS
 from agent.diagnosis.disclosure import PERSONAL
 from agent.faults import declarations
 from agent.faults.conditions import ConditionError, condition
-from agent.faults.declarations import DeclarationError, declared
+from agent.faults.declarations import declared
 from agent.faults.findings import USUAL, Search, by_kind
 from agent.faults.model import Fault, FindingPart, function
 from agent.faults.templates import sentence_of
@@ -174,7 +174,7 @@ def test_a_name_that_nothing_defines_is_refused(monkeypatch: pytest.MonkeyPatch)
     index = {"order": ["one"], "group": []}
     files = {"one": file, "groups": index, "shared": {"define": {}}}
     monkeypatch.setattr(declarations, "_file", files.__getitem__)
-    with pytest.raises(DeclarationError, match=r"\$\{most_power\} is no threshold"):
+    with pytest.raises(ValueError, match=r"\$\{most_power\} is no threshold"):
         declared(RuleParameters(USUAL, 0.5))
 
 

@@ -8,12 +8,12 @@ from agent.cli.run import _follow
 from agent.config.settings import Configuration, Settings
 from agent.limits import paths, resolution
 from agent.limits.paths import PathAccounts
-from agent.limits.resolution import Limit, LimitConfig, LimitInputs, LimitsConfig, PathKey, resolve
+from agent.limits.resolution import LimitConfig, LimitInputs, LimitsConfig, PathKey, resolve
 from agent.model import Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.simulator import models, scenarios
 from agent.sources import disk, gpu, nvlink
-from agent.specs.sheets import SaturationConfig, SpecConfig
+from agent.specs.sheets import Limit, SaturationConfig, SpecConfig
 from tests.support.machines import played, simulated
 from tests.support.nightly import covering
 

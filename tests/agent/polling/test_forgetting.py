@@ -14,13 +14,13 @@ from agent.faults.findings import Search
 from agent.hardware.device import MOST_LINKS
 from agent.hardware.files import RealFiles
 from agent.limits.paths import KEPT_S, LIMIT, LIMIT_INFO, RATIO, REFRESH, PathAccounts
-from agent.limits.resolution import Limit, LimitConfig, LimitsConfig, PathKey
+from agent.limits.resolution import LimitConfig, LimitsConfig, PathKey
 from agent.model import Absence, Reading, ReadKey, Reason, Sample
 from agent.series import SampleStore
 from agent.sources import activity, disk, network, nvlink, system
 from agent.sources.system import FILE, ExpectedGpus
 from agent.sources.table import SourcesConfig
-from agent.specs.sheets import MachineSpecs, SpecConfig
+from agent.specs.sheets import Limit, MachineSpecs, SpecConfig
 from agent.status.words import finding_text
 from tests.support.fake_host import put
 from tests.support.frozen_clock import FrozenClock

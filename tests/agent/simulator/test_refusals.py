@@ -11,11 +11,11 @@ from typing import Any
 import pynvml
 import pytest
 
+from agent.errors import BadInput
 from agent.simulator import (
     SCENARIOS,
     SYSTEMS,
     SimulatedSystem,
-    SimulationError,
     driver,
     mig,
     models,
@@ -98,7 +98,7 @@ def walk(machine: SimulatedSystem, path: str) -> None:
 
 @pytest.mark.parametrize(("spec", "words"), CASES["refused"])
 def test_what_cannot_be_is_refused_in_one_sentence(spec: str, words: str) -> None:
-    with pytest.raises(SimulationError, match=words) as caught:
+    with pytest.raises(BadInput, match=words) as caught:
         parse(spec)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith(".")
