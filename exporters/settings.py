@@ -78,7 +78,9 @@ class MetricsConfig(Section, frozen=True):
 
     table = "metrics"
 
-    set: Literal["default", "full"] = "default"
+    set: Annotated[  # `small` is the former name of `default`
+        Literal["default", "full", "small"], Meta(description="default or full")
+    ] = "default"
     keep: tuple[re.Pattern[str], ...] = ()
     drop: tuple[re.Pattern[str], ...] = ()
 

@@ -209,7 +209,9 @@ async def _listen(
 
 
 def log_dropped(config: MetricsConfig) -> None:
-    """Log a warning if the settings drop metrics that boards or rules need."""
+    """Log a warning if the settings drop metrics that boards or rules need, or use an old name."""
+    if config.set == "small":
+        log.warning(LogEvent("setting_renamed", setting="metrics.set", old="small", new="default"))
     if missed := config.missed:
         means = "alerts that need them will not come, and boards have gaps"
         log.warning(LogEvent("needed_metrics_dropped", metrics=" ".join(missed), means=means))

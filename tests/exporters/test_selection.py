@@ -58,6 +58,15 @@ def test_the_default_set_is_a_part_of_the_full_one(machine: AgentBench) -> None:
     assert "dgx_gpu_clock_hertz" in default
 
 
+def test_the_old_name_of_a_set_still_counts(
+    machine: AgentBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    small = MetricsConfig(set="small")
+    assert shown(machine, small) == shown(machine, MetricsConfig())
+    log_dropped(small)
+    assert "metrics.set" in caplog.text
+
+
 def test_one_line_brings_a_family_back(machine: AgentBench) -> None:
     kept = MetricsConfig(keep=(re.compile("dgx_gpu_xid_errors_total"),))
     wanted = re.compile(r"^dgx_gpu_xid_errors_total.*", re.MULTILINE)

@@ -88,7 +88,7 @@ def test_every_key_has_a_variable() -> None:
         "allowed_hosts": "a.b, c",
         "log.level": "warning",
         "log.format": "json",
-        "metrics.set": "full",
+        "metrics.set": "small",
         "dcgm.names": "4.9",
     }
     named |= {"diagnosis.held_after": "30.0", "alerts.silent_for": "5m"}
