@@ -3,12 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from agent.errors import Failure
-from agent.ranges import ANY, NOT_NEGATIVE, Range
+from agent.ranges import ANY, Range
 
 Labels = tuple[str, ...]
 """Label values of a series, or label names of a metric."""
@@ -131,11 +130,6 @@ class Metric:
     def help(self) -> str:
         """The HELP text: meaning, unit, and the NVML call or file from which the value is read."""
         return f"{self.meaning} Origin: {self.origin}."
-
-
-gauge = Metric
-counter = partial(Metric, kind=Kind.COUNTER, possible=NOT_NEGATIVE)
-internal = partial(Metric, kind=Kind.INTERNAL)
 
 
 class Sample(NamedTuple):

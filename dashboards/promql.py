@@ -15,11 +15,11 @@ from agent.faults.declarations import declared
 from agent.faults.records import BUSY_DISK
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.metrics import Declaration, Declarations
-from agent.model import WHAT_LOST, Metric, gauge
+from agent.model import WHAT_LOST, Metric
 from dashboards.board import LOOKS
 
 RECORDED = [
-    gauge(rule.record, "Of recording rules.", "recording rules", tuple(rule.labels))
+    Metric(rule.record, "Of recording rules.", "recording rules", tuple(rule.labels))
     for group in declared(RuleParameters(AlertThresholds())).groups
     for rule in group.records
     if rule.labels

@@ -7,23 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model import (
-    Absence,
-    Labels,
-    Metric,
-    Reading,
-    ReadKey,
-    Reason,
-    Sample,
-    Snapshot,
-    counter,
-    gauge,
-)
+from agent.model import Absence, Labels, Metric, Reading, ReadKey, Reason, Sample, Snapshot
 from agent.series import KEPT, WINDOW_SECONDS, Point, SampleStore
+from tests.support.exposition import counter
 
-POWER = gauge("dgx_power_watts", "Power.", "x", ("gpu", "uuid"))
+POWER = Metric("dgx_power_watts", "Power.", "x", ("gpu", "uuid"))
 BYTES = counter("dgx_moved_bytes_total", "Bytes.", "x", ("gpu", "uuid"))
-INFO = gauge("dgx_link_info", "Info.", "x", ("gpu", "remote"))
+INFO = Metric("dgx_link_info", "Info.", "x", ("gpu", "remote"))
 A, B = ("0", "GPU-a"), ("1", "GPU-b")
 
 

@@ -4,6 +4,7 @@ import math
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import exposition
@@ -17,33 +18,35 @@ from agent.model import (
     GPU_LABELS,
     Absence,
     Kind,
+    Metric,
     Reading,
     ReadKey,
     Reason,
     Sample,
     Snapshot,
-    counter,
-    gauge,
-    internal,
 )
+from agent.ranges import NOT_NEGATIVE
 from exporters.prometheus import OPEN, Exposition, negotiate
 from exporters.settings import MetricsConfig
 from tests.stack.running import run_to_end
 from tests.support.frozen_clock import FrozenClock
 from tests.support.patience import PATIENCE
 
+counter = partial(Metric, kind=Kind.COUNTER, possible=NOT_NEGATIVE)
 A, B = ("0", "GPU-a"), ("10", "GPU-b")
-POWER = gauge("dgx_gpu_power_watts", "Power drawn.", "nvmlDeviceGetPowerUsage", GPU_LABELS)
+POWER = Metric("dgx_gpu_power_watts", "Power drawn.", "nvmlDeviceGetPowerUsage", GPU_LABELS)
 ENERGY = counter("dgx_gpu_energy_joules_total", "Energy used.", "nvmlTotalEnergy", GPU_LABELS)
-CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "nvmlClock", (*GPU_LABELS, "clock"))
-GPU_INFO = gauge("dgx_gpu_info", "Which GPU; always 1.", "nvmlName", (*GPU_LABELS, "model"))
-BUSY = gauge("dgx_cpu_busy_ratio", "All cores.", "/proc/stat")
+CLOCK = Metric("dgx_gpu_clock_hertz", "Clock.", "nvmlClock", (*GPU_LABELS, "clock"))
+GPU_INFO = Metric("dgx_gpu_info", "Which GPU; always 1.", "nvmlName", (*GPU_LABELS, "model"))
+BUSY = Metric("dgx_cpu_busy_ratio", "All cores.", "/proc/stat")
 READ = counter("dgx_disk_read_bytes_total", "Read.", "/proc/diskstats", ("device",))
-LOADERS = internal("dgx_loader_sleep_ratio", "Loaders asleep.", "/proc/*/stat", GPU_LABELS)
-SYSTEM = gauge("dgx_system_info", "System; always 1.", "DMI", ("system", "driver_version"))
-UP = gauge("dgx_agent_source_up", "Source answers.", "the agent", ("source",))
+LOADERS = Metric(
+    "dgx_loader_sleep_ratio", "Loaders asleep.", "/proc/*/stat", GPU_LABELS, kind=Kind.INTERNAL
+)
+SYSTEM = Metric("dgx_system_info", "System; always 1.", "DMI", ("system", "driver_version"))
+UP = Metric("dgx_agent_source_up", "Source answers.", "the agent", ("source",))
 SPENT = counter("dgx_agent_read_seconds_total", "Wall time.", "the agent", ("source",))
-LIMIT = gauge(
+LIMIT = Metric(
     "dgx_bandwidth_limit_bytes_per_second",
     "Limit.",
     "specs",

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model import Absent, Reason, counter
+from agent.model import Absent, Reason
 from agent.polling.counters import Confirmation, CounterFilter, Filters, Integral
 from agent.polling.reads import ReadOutput
+from tests.support.exposition import counter
 
 FASTEST = 100.0
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agent.clock import SystemClock
-from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot, gauge
+from agent.model import GPU_LABELS, Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling import intervals
 from agent.polling.poller import HEALTH_KEY, STALL, TURN_SHARE, Poller
 from agent.polling.reads import Read, ReadCosts, ReadOutput, ReadSchedule, fixed, is_due, plan
@@ -26,9 +26,9 @@ from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
 from tests.support.patience import PATIENCE
 
-POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
-CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "a call", GPU_LABELS)
-BUSY = gauge("dgx_cpu_busy_ratio", "CPUs.", "a file")
+POWER = Metric("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
+CLOCK = Metric("dgx_gpu_clock_hertz", "Clock.", "a call", GPU_LABELS)
+BUSY = Metric("dgx_cpu_busy_ratio", "CPUs.", "a file")
 GPU = ("0", "GPU-0")
 
 

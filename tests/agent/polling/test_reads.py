@@ -6,7 +6,7 @@ import pytest
 
 from agent.clock import SystemClock
 from agent.hardware.device import NvmlDevice, Scope
-from agent.model import GPU_LABELS, Absent, Reading, ReadKey, Reason, Snapshot, gauge
+from agent.model import GPU_LABELS, Absent, Metric, Reading, ReadKey, Reason, Snapshot
 from agent.polling.reads import (
     GpuRow,
     GpuRows,
@@ -22,8 +22,8 @@ from agent.polling.reads import (
 from agent.polling.worker import Finished
 from tests.support.frozen_clock import FrozenClock
 
-POWER = gauge("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
-CLOCK = gauge("dgx_gpu_clock_hertz", "Clock.", "a call", (*GPU_LABELS, "clock"))
+POWER = Metric("dgx_gpu_power_watts", "Power.", "a call", GPU_LABELS)
+CLOCK = Metric("dgx_gpu_clock_hertz", "Clock.", "a call", (*GPU_LABELS, "clock"))
 GPU = ("0", "GPU-0")
 
 
