@@ -12,12 +12,11 @@ from agent.config.settings import Settings
 from agent.faults.declarations import declared
 from agent.faults.hiding import inhibitions
 from agent.faults.model import Fault, Group
-from agent.faults.places import PLACES
 from agent.faults.promql import NODE, held, seconds
-from agent.faults.templates import described
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
 from alerts.receivers import ROUTES, Receivers, missing, ways
 from alerts.runbook import runbook, runbook_page
+from alerts.templates import PLACES, board, described
 
 OWN = "{{$labels.instance}}/"
 WITH_PORT = '{{$labels.instance}}{{if not (match ":" $labels.instance)}}:9935{{end}}/'
@@ -49,8 +48,8 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
     if OWN in thresholds.runbook and (fault.place in ("", "rack") or fault.alert == DOWN):
         # no agent can serve this page, so link to the agent dashboard
         book = f"{grafana}/d/dgx-agent" if grafana else "RUNBOOK.md"
-    where = f"{place.text}: " if place else ""
-    board = {"dashboard_url": f"{grafana}{place.board}"} if place and grafana else {}
+    where = f"{place}: " if place else ""
+    link = {"dashboard_url": f"{grafana}{board(fault.place)}"} if place and grafana else {}
     expr, words = held(fault.expr, parameters.scale, seconds(fault.hold)), ""
     if fault.place == "gpu" and seconds(fault.hold) <= 120.0:  # a new job restarts a longer one
         job = "group_left (job_id, user) instance_gpu:job_info:owner"
@@ -62,11 +61,11 @@ def alert_rule(fault: Fault, parameters: RuleParameters) -> dict[str, Any]:
         "summary": f"{where}{fault.rule.summary}",
         "description": f"{described(fault)}{words}",
         "runbook_url": f"{book}#{fault.alert.lower()}",
-        **board,
+        **link,
     }
     blanks = r"(?<={{) | (?=}})"  # 1 % of the files
     texts = {name: sys.intern(re.sub(blanks, "", text)) for name, text in texts.items()}
-    if board:
+    if link:
         texts["dashboard"] = texts["dashboard_url"]  # name of the annotation up to version 0.2
     return {
         "alert": fault.alert,

@@ -135,7 +135,7 @@ class Fault(FaultTable, frozen=True, kw_only=True):
 
     alert: str = ""
     severity: Literal["critical", "warning", "info", "none"] = "warning"
-    place: str = ""  # key of `PLACES` in `places.py`; empty for no specific place
+    place: str = ""  # key of `PLACES` in alerts/templates.py, or empty
     when: str = ""
     hold: str = "0s"  # `for` of the rule, as a Prometheus duration
     labels: dict[str, str] = {}

@@ -12,7 +12,6 @@ from typing import Any
 
 from agent.diagnosis.facts import FactKind
 from agent.faults.model import Finding, function
-from agent.faults.places import PATHS
 from agent.faults.watch import AlertState
 from agent.metrics import beside
 from agent.model import Fact, Figure, Pair, Severity, Snapshot
@@ -38,6 +37,16 @@ HOUR, DAY = 3600.0, 86400.0
 
 SOON = 10.0
 """Minimum duration in seconds that texts mention. Shorter durations would change every second."""
+
+PATHS = {
+    "nvlink": "NVLink",
+    "pcie": "PCIe",
+    "hbm": "HBM",
+    "disk": "disk",
+    "network": "network port",
+    "infiniband": "InfiniBand port",
+}
+"""Names of the kinds of data paths in texts."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts for kind, parts in beside(__file__, "facts").items()

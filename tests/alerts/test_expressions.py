@@ -16,10 +16,10 @@ from agent.config.configuration import ConfigError, load
 from agent.config.settings import Settings
 from agent.faults.model import Fault, alert_names
 from agent.faults.promql import Recording, seconds, span
-from agent.faults.templates import described, sentence_of
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.model import Kind
 from alerts.build import alert_rule, alertmanager, alerts_of, groups, rules
+from alerts.templates import described, sentence_of
 from tests.alerts.test_rules import cases
 from tests.stack.running import run_to_end
 from tests.support.alert_input import SCRAPE, SYSTEMS, TARGET

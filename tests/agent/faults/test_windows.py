@@ -18,7 +18,6 @@ from agent.faults.conditions import ConditionError, condition
 from agent.faults.declarations import declared
 from agent.faults.findings import USUAL, Search, by_kind
 from agent.faults.model import Fault, FindingPart, function
-from agent.faults.templates import sentence_of
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.faults.windows import Counted, _Window
 from agent.limits import paths
@@ -26,6 +25,7 @@ from agent.model import Absence, Metric, Reading, ReadKey, Reason, Sample, Sever
 from agent.sources import infiniband, kernel_log, nvlink, pcie, system, temperature, xid
 from agent.sources.agent_health import ABSENT_VALUES, SOURCE_UP
 from agent.status.words import finding_text
+from alerts.templates import sentence_of
 
 NOW = 10_000.0
 GPU = ("0", "GPU-0")

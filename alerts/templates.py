@@ -1,10 +1,31 @@
-"""Converts the sentences of faults to Go templates for alerts. Prometheus fills in the value and
-the labels of the alert, so parts of a sentence that need other data are omitted."""
+"""Converts the places and sentences of faults to Go templates for alerts. Prometheus fills in the
+value and the labels of the alert, so parts of a sentence that need other data are omitted."""
 
 from string import Formatter
 
 from agent.faults.model import Fault
-from agent.faults.places import ON, ONE_GPU
+
+ON = "{{ $labels.instance }}"
+ONE_GPU = "GPU{{with $labels.gpu}} {{.}}{{end}} of " + ON
+"""Template for a GPU with its index, or for `GPU` alone if a relay has dropped the label `gpu`."""
+
+PLACES = {
+    "gpu": ONE_GPU,
+    "node": ON,
+    "path": f"{{{{ $labels.path }}}} {{{{ $labels.device }}}} of {ON}",
+    "port": f"{{{{ $labels.device }}}}:{{{{ $labels.port }}}} of {ON}",
+    **{
+        name: f"{{{{ $labels.{name} }}}} of {ON}" for name in ("device", "switch", "sensor", "dimm")
+    },
+    "rack": "Rack {{ $labels.rack }}",
+}
+"""The kinds of places that alerts are about. A fault's key `place` contains one of these names."""
+
+BOARDS = {
+    "gpu": f"dgx-gpu?var-instance={ON}&var-gpu={{{{ $labels.gpu }}}}",
+    "rack": "dgx-fleet?var-rack={{ $labels.rack }}",
+}
+"""The dashboards of these places. All others have that of their node."""
 
 GPU_ID = '{{ or $labels.uuid "GPU" }}'
 """Argument for `nvidia-smi -i`. It is never empty, because then all GPUs would be selected."""
@@ -18,6 +39,11 @@ FORMS = {
     ".3g": "{{ $value | humanize }}",
     ".0f": COUNT,
 }
+
+
+def board(place: str) -> str:
+    path = BOARDS.get(place, f"dgx-node?var-instance={ON}")
+    return f"/d/{path}{{{{ with $labels.cluster }}}}&var-cluster={{{{ . }}}}{{{{ end }}}}"
 
 
 def described(fault: Fault) -> str:
