@@ -68,6 +68,9 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Sleep for `seconds` on this clock."""
 
+    def block(self, until: float) -> None:
+        """Block this thread until a time of this clock, or forever if it is infinite."""
+
     def meter(self) -> tuple[float, float]:
         """Return a wall-clock time and this thread's CPU time (s), to measure durations."""
 
@@ -115,7 +118,6 @@ class SystemClock:
         return max(0.0, now - max(due, self._awake))
 
     def block(self, until: float) -> None:
-        """Block this thread until a time of this clock, or forever if it is infinite."""
         while (left := until - self.monotonic()) > 0:
             time.sleep(min(left / self.speed, 3600.0))  # s; infinity would raise an exception
 
@@ -146,8 +148,8 @@ class TapeClock(SystemClock):
     """The clock of a recording that is read to its end at once. Once no thread runs, because all
     have ended their turns or are blocked, it advances to the end of the earliest sleep."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, speed: float = 1.0) -> None:
+        super().__init__(speed)
         self._epoch = time.time()
         self.busy: Callable[[], int] = int  # returns the number of threads with an unfinished turn
         self._sleeps: list[float] = []  # ends of sleeps, and of blocks of threads

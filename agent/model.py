@@ -342,7 +342,7 @@ class Snapshot:
     """All readings and verdicts of the agent at one tick. A snapshot is immutable.
 
     Each GPU that is present has a verdict, or an entry in `unjudged` with the reason. `turns`
-    contains the wall-clock seconds of each worker thread's current reads, without waits for a CPU.
+    contains the start (s) of each worker thread's reads that have not responded for long.
     """
 
     tick: int

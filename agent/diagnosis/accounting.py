@@ -203,7 +203,7 @@ def _why_not(gpu: GpuKey, account: GpuStateTime, inventory: GpuInventory) -> Abs
     if gpu.uuid in inventory.lost:
         return Absence(STATE, gpu.labels, Reason.LOST, "")
     if gpu.uuid in inventory.not_answering:
-        why = inventory.not_answering[gpu.uuid]
+        _, why = inventory.not_answering[gpu.uuid]
         return Absence(STATE, gpu.labels, Reason.NOT_ANSWERING, why)
     if account.failure:
         return Absence(STATE, gpu.labels, Reason.FAILED, str(account.failure))

@@ -15,7 +15,7 @@ from agent.faults.model import NEVER, Finding, function
 from agent.faults.monitoring import NVML
 from agent.faults.promql import seconds
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
-from agent.model import GpuKey, Pair, Severity, Snapshot
+from agent.model import GpuKey, Pair, Reason, Severity, Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.specs.sheets import SystemSpec
 
@@ -55,12 +55,13 @@ class ActiveFault:
 
     id: str  # kind and place, such as `gpu_lost:GPU-3f...`
     finding: Finding
-    since: float | None  # agent clock (s); None if already active at agent startup
+    since: float  # agent clock (s)
     alert: AlertState
     hold: float = 0.0  # seconds for which the condition must be true to fire the alert
     hidden_by: str | None = None  # ID of the active fault that hides it
     over: bool = False  # only the counter still shows past events
     late: bool = False  # a read is late, but may still succeed
+    or_before: bool = False  # already active at agent startup
 
     @property
     def in_doubt(self) -> bool:
@@ -165,12 +166,13 @@ class FaultWatch:
         at = snapshot.at
         fresh = at - (self.first or 0.0) <= BRIDGED
         for finding in wrong:
-            known = next((f.value for f in finding.figures if f.name == "ago"), None)
-            if finding.kind == "gpu_lost" and finding.gpu:
-                known = at - self.inventory().lost.get(finding.gpu.uuid, at)
-            since = None if fresh and known is None else at - (known or 0.0)
+            known = self._start(finding, snapshot)
+            # A driver that has never responded may have hung before.
+            met = finding.kind != "driver_hangs" or self.inventory().generation
+            began = at if known is None else known
+            since = None if fresh and (known is None or not met) else began
             event = FaultEvent(finding.id, finding.severity, since, None, finding, gpu=finding.gpu)
-            yield _Standing(event, at - (known or 0.0), at, at)
+            yield _Standing(event, began, at, at)
         for gpu, verdict in snapshot.verdicts.items():
             grade = severity(verdict.pair)
             if grade is not None and at - verdict.since >= BRIDGED:
@@ -180,6 +182,21 @@ class FaultWatch:
                 )
                 yield _Standing(event, verdict.since, at, at)
 
+    def _start(self, finding: Finding, snapshot: Snapshot) -> float | None:
+        """Return the time at which a fault began, or None if it is only known when it was seen."""
+        uuid, inventory = finding.gpu.uuid if finding.gpu else "", self.inventory()
+        for figure in finding.figures:
+            if figure.name == "ago":
+                return snapshot.at - figure.value
+        if finding.kind == "gpu_lost":
+            return inventory.lost.get(uuid)
+        if finding.kind == "gpu_not_answering" and uuid in inventory.not_answering:
+            return inventory.not_answering[uuid][0]
+        if finding.names == (Reason.STALLED,):
+            old = (one.at for one in snapshot.readings.values() if not one.fresh(snapshot.at))
+            return min(old, default=None)
+        return snapshot.turns.get(NVML) if finding.kind == "driver_hangs" else None
+
     def _active(self, finding: Finding, at: float) -> ActiveFault:
         standing = self._standing[finding.id]
         stood = at - standing.began
@@ -187,8 +204,11 @@ class FaultWatch:
         early = stood < LATE_READ_SECONDS and alert is AlertState.HOLDING
         late = self.waits and finding.kind in READS and early
         over = finding.kind in ("xid", "link_errors") and at - standing.changed > 900.0  # s
-        since = standing.event.since
-        return ActiveFault(finding.id, finding, since, alert, hold, None, over, late)
+        seen = standing.event.since
+        since = min(standing.began, self.first or 0.0) if seen is None else seen
+        return ActiveFault(
+            finding.id, finding, since, alert, hold, None, over, late, or_before=seen is None
+        )
 
     def _alert(self, finding: Finding, stood: float) -> tuple[float, AlertState]:
         fault = finding.fault

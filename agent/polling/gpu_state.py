@@ -98,7 +98,8 @@ class GpuInventory:
     nvml_version: str = ""
     gpus: tuple[GpuIdentity, ...] = ()
     lost: Mapping[str, float] = field(default_factory=dict)  # loss time (s) by UUID
-    not_answering: Mapping[str, str] = field(default_factory=dict)  # reason by UUID
+    not_answering: Mapping[str, tuple[float, str]] = field(default_factory=dict)
+    """Last prompt response (s) and reason of each GPU that does not respond, by UUID."""
     unmet: int = 0  # GPUs still unidentified, as their first calls hang
     missing: tuple[int, ...] = ()  # indices counted by the driver without a response so far
     most: int = 0  # maximum number of GPUs that have responded so far

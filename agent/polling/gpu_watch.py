@@ -336,7 +336,8 @@ class GpuWatch:
         generation = self.inventory.generation + bool(handles.keys() - subscribed)
         self._events = EventSubscription(generation, self.nvml, handles)
         gpus, unanswered = self.watched.all_gpus(), self.watched.unanswered
-        silent = {k: str(one.why) for k, one in self.threads.left.items() if one.why is not None}
+        left = self.threads.left.items()
+        silent = {k: (one.since, str(one.why)) for k, one in left if one.why is not None}
         there = {device.identity.index for device in answering}
         self.inventory = GpuInventory(
             generation=generation,

@@ -33,7 +33,7 @@ FIRST_TICKS = 0.2
 """Seconds between ticks until all reads have run once. Values that are computed from two samples
 are thus available soon after startup."""
 
-STALL = 5.0  # Wall-clock seconds after which a worker counts as stalled
+SILENT, STALL = 3.0, 5.0  # Wall-clock seconds after which a worker is silent, and stalled
 
 
 class ClockSteps:
@@ -215,10 +215,10 @@ class Poller:
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()
         self.clock_steps.check()
-        turns = {worker.name: worker.stalled_for for worker in self.workers}
+        took = {worker.name: worker.stalled_for for worker in self.workers}
         # A wait for a CPU that is counted late shortens a turn: half of STALL ends no stall.
-        least = {name: STALL / 2 if name in self.stuck else STALL for name in turns}
-        stuck = frozenset(name for name, seconds in turns.items() if seconds > least[name])
+        least = {name: STALL / 2 if name in self.stuck else STALL for name in took}
+        stuck = frozenset(name for name, seconds in took.items() if seconds > least[name])
         for name in sorted(stuck - self.stuck):
             log.error(LogEvent("worker_stalled", worker=name, seconds=STALL))
         for name in sorted(self.stuck - stuck):
@@ -226,6 +226,7 @@ class Poller:
         self.stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
         self.stalled = stuck.union(sources)
+        turns = {w.name: w.began for w in self.workers if took[w.name] > SILENT}
         tick, wall = self._data.tick + 1, self.clock.time()
         return Snapshot(tick, now, wall, dict(self._readings), turns=turns)
 

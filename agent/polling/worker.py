@@ -118,6 +118,12 @@ class Worker:
         turn = self._turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
 
+    @property
+    def began(self) -> float:
+        """The start of the current turn on the agent's clock, or now if there is none."""
+        turn = self._turn
+        return self.clock.monotonic() if turn is None else turn.since
+
     def _begin(self) -> None:
         self.busy = True
         self._turns.put(None)

@@ -195,11 +195,15 @@ class SimulatedNvml:
         while gpu.slow and self.machine.clock.monotonic() < over:
             if not self.real_time:
                 refuse(driver.UNKNOWN)
-            time.sleep(NAP)
+            self._nap()
 
     def _hang(self) -> None:
         while self.machine.driver.hung:
             if not self.real_time:
                 refuse(driver.TIMEOUT)
-            time.sleep(NAP)
+            self._nap()
             self.machine.advance()
+
+    def _nap(self) -> None:
+        clock = self.machine.clock
+        clock.block(clock.monotonic() + NAP * clock.speed)

@@ -137,8 +137,6 @@ def _status(
     device = ":".join(_port(first) if finding.fault.place == "port" else (finding.device,))
     far = [one for one in watch.active if near.get(one.id) == first.id]
     ours = [*alike, *far, *(one for one in watch.active if _under(one, alike))]
-    sights = [one.since for one in ours]
-    begun = [(watch.first or 0.0) if since is None else since for since in sights]
     text = f"{gpus_named(gpus)}{', each' * (len(gpus) > 1)}: {brief}" if gpus else brief
     if len(far) == 1 and len(far[0].finding.names) == len(finding.names):
         text = _between(first, far[0])
@@ -149,10 +147,10 @@ def _status(
         text=text,
         brief=brief,
         devices=tuple(f"gpu{n}" for n in gpus) or tuple(filter(None, (device,))),
-        since=began(snapshot, snapshot.at - min(begun)),
-        or_before=None in sights,
+        since=began(snapshot, snapshot.at - min(one.since for one in ours)),
+        or_before=any(one.or_before for one in ours),
         do=None if hidden else do or None,
-        alert=_alert(first, hider, snapshot.at - (first.since or watch.first or 0.0)),
+        alert=_alert(first, hider, snapshot.at - first.since),
         runbook=finding.fault.alert.lower() or None,
         hidden_by=hidden,
         over=first.over,

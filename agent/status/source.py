@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agent.diagnosis.accounting import Diagnosis
+from agent.faults.monitoring import NVML
 from agent.faults.thresholds import AlertThresholds
 from agent.faults.watch import FaultWatch
 from agent.jobs.job import WatchedJobs
@@ -35,7 +36,5 @@ class StatusSource:
 
 
 def silence(snapshot: Snapshot) -> float:
-    """Return the seconds for which the driver has not responded, or 0 if it responds. Time for
-    which the agent itself waited for a CPU is excluded."""
-    turn = snapshot.turns.get("nvml", 0.0)
-    return turn if turn > 3.0 else 0.0  # s; shorter turns are not silence
+    """Return the seconds for which the driver has not responded, or 0 if it responds."""
+    return snapshot.at - snapshot.turns.get(NVML, snapshot.at)

@@ -22,6 +22,9 @@ class FrozenClock:
         self.advance(max(0.0, seconds))
         await asyncio.sleep(0)
 
+    def block(self, until: float) -> None:
+        raise AssertionError("it would block forever")
+
     speed = 1.0
     late = 0.0  # s for which the process had no processor
 

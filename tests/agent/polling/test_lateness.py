@@ -9,13 +9,12 @@ import pytest
 
 from agent.clock import ProcessorTime, Stopwatch, SystemClock, ThreadTime
 from agent.faults.findings import Search
-from agent.model import Reason, Severity, Snapshot
+from agent.model import Reason, Severity
 from agent.polling.gpu_state import GpuAnswers
 from agent.polling.gpu_threads import GpuThreads, Left
 from agent.polling.poller import HEALTH_KEY
 from agent.polling.worker import Emit, Worker
 from agent.sources.agent_health import PROCESSOR_WAIT
-from agent.status.source import silence
 from tests.support.frozen_clock import FrozenClock
 from tests.support.machines import simulated
 
@@ -115,7 +114,7 @@ def test_a_turn_that_waits_for_a_processor_is_no_silence_of_the_driver() -> None
         await asyncio.to_thread(begun.wait)
         for pass_time in (clock.starve, clock.advance):
             pass_time(60.0)
-            found.append(silence(Snapshot(1, 60.0, 60.0, turns={"nvml": worker.stalled_for})))
+            found.append(worker.stalled_for)
         over.set()
         await turn
         return [*found, worker.stalled_for]
