@@ -117,7 +117,7 @@ class Machine:
     def set_scenario(self, name: str) -> None:
         with self.lock:
             self.advance()
-            self._changes = timeline(self.system, name, self.now)
+            self._changes = timeline(self.system, name, self.now, self.clock.speed)
             self._next = next(self._changes)
             self.advance()
 

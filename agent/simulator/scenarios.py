@@ -38,8 +38,9 @@ class Need(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Breakage(Struct, frozen=True, forbid_unknown_fields=True):
-    """A row of scenarios.toml. Its fault, if any, occurs `at` seconds after the scenario starts. If
-    `every` is not 0, the fault occurs again every `every` seconds."""
+    """A row of scenarios.toml. Its fault, if any, occurs `at` seconds after the scenario starts,
+    but not within `wall` wall-clock seconds. If `every` is not 0, the fault occurs again every
+    `every` seconds."""
 
     needs: str = ""
     set: dict[str, bool | int | float] = {}
@@ -48,6 +49,7 @@ class Breakage(Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}
     call: tuple[tuple[int | str, ...], ...] = ()
     at: float = 0.0
+    wall: float = 0.0
     every: float = 0.0
 
 
@@ -119,23 +121,24 @@ Change = tuple[float, str | ScenarioLoad | Breakage]
 """A change: its time (s), and the name of a scenario, the load, or the fault that begins then."""
 
 
-def timeline(system: SystemModel, name: str, begin: float) -> Iterator[Change]:
+def timeline(system: SystemModel, name: str, begin: float, speed: float) -> Iterator[Change]:
     """Yield the changes of a scenario, or of all scenarios in the tour, in order of time."""
     if name != TOUR:
-        return _course(name, begin, inf)
+        return _course(name, begin, inf, speed)
     begins = accumulate((seconds for _, seconds in cycle(stops(system))), initial=begin)
     slots = zip(cycle(stops(system)), begins)
-    return chain.from_iterable(_course(stop, at, at + length) for (stop, length), at in slots)
+    courses = (_course(stop, at, at + length, speed) for (stop, length), at in slots)
+    return chain.from_iterable(courses)
 
 
-def _course(name: str, begin: float, end: float) -> Iterator[Change]:
+def _course(name: str, begin: float, end: float, speed: float) -> Iterator[Change]:
     """Yield the changes of a scenario until time `end` (s): its loads and its faults."""
     loads = parts_of(parts(name)[0])
     begins = accumulate(cycle(load.seconds for load in loads), initial=begin)
     changes: list[Iterator[Change]] = [islice(zip(begins, cycle(loads)), 1, None)]
     for fault in filter(None, map(_fault, parts(name))):
         if fault.set or fault.breaks or fault.call:
-            first = begin + fault.at
+            first = begin + max(fault.at, fault.wall * speed)
             times = count(first, fault.every) if fault.every else (first,)
             changes.append(zip(times, repeat(fault)))
     yield begin, name

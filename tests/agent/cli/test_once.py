@@ -43,7 +43,7 @@ def test_it_fits_the_terminal(name: str) -> None:
 
 
 def test_a_port_that_was_never_up_is_said_where_nothing_is_wrong() -> None:
-    sound = [machine_of(f"dgx-1-v100:training{down}").run(6).status.sound for down in PORTS]
+    sound = [machine_of(f"dgx-1-v100:training{down}").skip(15).status.sound for down in PORTS]
     assert [str(text).partition("slow.")[2] for text in sound] == list(PORTS.values())
 
 
@@ -180,7 +180,7 @@ def test_a_slowdown_has_its_reason_and_begins_when_it_did() -> None:
 def test_events_that_are_over_are_listed() -> None:
     machine = machine_of("dgx-h100:training", gpus=1).run(5).skip(65)
     machine.bench.machine.set_scenario("infiniband-down")
-    machine.run(20).bench.machine.set_scenario("training")
+    machine.run(27).bench.machine.set_scenario("training")
     shown = list(page(machine.skip(80).look, 120))
     place = shown.index("Over, in the last 24 h:")
     assert re.match(

@@ -10,6 +10,7 @@ import pytest
 from agent.clock import SystemClock
 from agent.simulator import SYSTEMS, SimulatedSystem, models, parse, scenarios
 from tests.support.call_count import calls_of
+from tests.support.frozen_clock import FrozenClock
 from tests.support.patience import PATIENCE
 from tests.support.simulated_machine import NOT_FOUND, code, field, get, gpm, gpu, start
 
@@ -52,6 +53,20 @@ def test_the_tour_begins_with_a_fault_and_says_the_next_scenario() -> None:
     whole = sum(seconds for _, seconds in stops)
     assert scenarios.playing(system, "tour", whole + 1.0) == "starved-disk, in 119 s training"
     assert scenarios.playing(system, "held", 1e6) == "held"
+
+
+@pytest.mark.parametrize("speed", [1.0, 10.0, 20.0])
+def test_a_prometheus_that_starts_with_the_machine_sees_its_port_up(speed: float) -> None:
+    """It learns its targets after five seconds, at any speed, and scrapes within five more."""
+    clock = FrozenClock()
+    clock.speed = speed
+    machine = SimulatedSystem(parse("dgx-a100:driver-hang+infiniband-down"), clock)
+    down = []
+    for _ in range(2):
+        clock.advance(11.0 * speed)
+        machine.advance()
+        down.append(machine.devices.hcas[0].faults["down"])
+    assert down == [0, 1]
 
 
 def test_counters_never_fall_on_the_tour() -> None:
