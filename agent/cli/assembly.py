@@ -125,7 +125,7 @@ class Agent:
         if hardware.releasable:
             self.gpus.asked_back = lambda: asked_by(self.settings[DriverConfig])
         self._counts = xid.XidCounts(
-            lambda: iter(self.gpus.inventory.gpus),
+            lambda: self.gpus.inventory,
             lambda: {pci: uuid for pci, _, uuid in driver_gpus(self._host.files)},
         )
         off = "xid" in self.settings[SourcesConfig].disable

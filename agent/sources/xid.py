@@ -17,9 +17,9 @@ from agent.errors import LogEvent, log
 from agent.hardware.kernel_log import KernelXid
 from agent.hardware.nvml import Nvml
 from agent.metrics import declared_beside
-from agent.model import Absent, GpuIdentity, ReadKey, Reason, Sample
+from agent.model import Absent, ReadKey, Reason, Sample
 from agent.polling import intervals
-from agent.polling.gpu_state import EventSubscription
+from agent.polling.gpu_state import EventSubscription, GpuInventory
 from agent.polling.reads import Read, ReadOutput, fixed
 from agent.polling.worker import Guard
 from agent.ranges import pci_address
@@ -50,10 +50,10 @@ class XidCounts:
 
     def __init__(
         self,
-        gpus: Callable[[], Iterator[GpuIdentity]],
+        inventory: Callable[[], GpuInventory],
         listed: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        self._gpus = gpus  # all known GPUs
+        self._inventory = inventory
         self._listed = listed  # UUIDs by address, as listed by the driver even for lost GPUs
         self._sought: set[str] = set()
         self._unmet: Mapping[str, str] = {}
@@ -110,7 +110,8 @@ class XidCounts:
             self._at[uuid, code] = self._now
 
     def read(self, out: ReadOutput) -> None:
-        for gpu in self._gpus():
+        inventory = self._inventory()
+        for gpu in inventory.gpus:
             self._known[gpu.uuid] = str(gpu.index)
             self._places[pci_address(gpu.pci_bus_id)] = gpu.uuid
         for number, (address, uuid) in enumerate(self._unmet.items()):
@@ -123,7 +124,8 @@ class XidCounts:
             came = sorted((self._met(where), code, at) for (where, code), at in self._at.items())
         self._report(seen)
         if not self._known:
-            raise Absent(Reason.NO_DRIVER, "no GPU to listen to")
+            reason = Reason.MISSING if inventory.connected else inventory.reason
+            raise Absent(reason, inventory.why_not or "no GPU to listen to")
         silent = {} if self._logged else dict(self.refused)
         state = (seen, dict(self._faults), dict(self._known), silent)
         if state != self._sampled:

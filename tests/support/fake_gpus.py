@@ -79,7 +79,7 @@ class GpuBench:
             gpu.uuid = f"GPU-{gpu.index}"
         self.nvml = OddNvml(self.machine)
         self.inventory = GpuWatch(lambda: self.nvml, self.build, self.clock, ReadCosts())
-        self.counts = xid.XidCounts(lambda: iter(self.inventory.inventory.gpus))
+        self.counts = xid.XidCounts(lambda: self.inventory.inventory)
         self.watch = XidWatch(self.inventory.events, self.counts)
 
     def build(self, device: NvmlDevice, state: GpuState, count: int) -> list[Read]:

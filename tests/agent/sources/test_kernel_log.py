@@ -20,6 +20,7 @@ from agent.hardware.kernel_log import (
     record,
 )
 from agent.model import Absent, GpuIdentity
+from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.sources import kernel_log, xid
 from agent.threads import in_time
@@ -121,9 +122,8 @@ def test_a_gpu_that_was_lost_before_it_was_met_is_the_one_at_its_address(
     listed = {"0000:07:00.0": "GPU-a"} | ({"0000:52:00.0": uuid} if uuid else {})
     never = Event()
     monkeypatch.setattr(xid, "in_time", lambda work: in_time(work, 0.05 if hangs else 5.0))
-    counts = xid.XidCounts(
-        lambda: iter([there]), lambda: listed if not hangs or never.wait() else {}
-    )
+    inventory = GpuInventory(gpus=(there,))
+    counts = xid.XidCounts(lambda: inventory, lambda: listed if not hangs or never.wait() else {})
     for line in (text, "NVRM: Xid (PCI:0000:52:00): 79, pid='<unknown>', GPU has fallen off."):
         found = parsed(line)
         assert isinstance(found, KernelXid)

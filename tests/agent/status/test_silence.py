@@ -9,6 +9,7 @@ from agent.cli.assembly import Agent, simulated_hardware
 from agent.cli.options import board_of
 from agent.clock import TapeClock
 from agent.config.settings import Settings
+from agent.model import Reason
 from agent.status.model import FindingStatus, HeadlineClause, Status
 
 
@@ -51,8 +52,11 @@ def test_a_hang_has_one_start_and_lasts_as_long_as_the_clock_says(speed: float) 
 
 
 def test_a_driver_that_never_answered_may_have_hung_before() -> None:
-    ((start, older),) = starts(statuses("k40:driver-hang", 60.0, before=30.0), "driver_hangs")
+    found = statuses("k40:driver-hang", 60.0, before=30.0)
+    ((start, older),) = starts(found, "driver_hangs")
     assert (abs(start - 30.0) <= 1.0, older) == (True, True)
+    unknown = {x.metric: x.reason for x in found[-1].absences}
+    assert unknown["dgx_gpu_xid_errors_total"] is unknown["dgx_system_gpus"] is Reason.STALLED
 
 
 def test_values_that_went_missing_were_there_before() -> None:
