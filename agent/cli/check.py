@@ -25,6 +25,7 @@ from agent.clock import SystemClock
 from agent.config.atomic_file import atomic_write, check_target
 from agent.diagnosis.disclosure import without_names
 from agent.errors import BadInput, printable
+from agent.faults.findings import USUAL, by_kind
 from agent.hardware.kernel_log import LogLine, RealKernelLog, nameless
 from agent.hardware.nvml import real_library
 from agent.model import Absent, Snapshot
@@ -67,10 +68,11 @@ def without_answer(why: str, seconds: float) -> Answer:
         sentence = f"this check failed: {why}"
         do = "Report this with the sentence above; the node itself may be well."
     else:
-        severity, kind, alert = Level.CRITICAL, "no_answer", "DgxAgentBlind"
+        fault = by_kind(USUAL)["driver_hangs"]
+        severity, kind, alert = Level(fault.severity), "no_answer", fault.alert
         hangs = "its driver or its kernel hangs"
         sentence = f"this machine did not respond within {seconds:g} s: {hangs}"
-        do = "Drain the node, see `dmesg`, and reboot it."
+        do = str(fault.do)
     finding = {"severity": severity.value, "kind": kind, "sentence": sentence, "alert": alert}
     text = printable(f"{severity}: {sentence}\n  {do}{f' ({alert})' if alert else ''}")
     document = {"status": STATUS[severity], "findings": [finding | {"action": do}]}

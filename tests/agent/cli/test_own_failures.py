@@ -21,6 +21,7 @@ from agent.cli.table import LEAST, WIDEST_COLUMNS, terminal_width
 from agent.config.atomic_file import atomic_write
 from agent.config.settings import Settings
 from agent.errors import BadInput
+from agent.faults.findings import USUAL, by_kind
 from agent.replay.player import Tape
 from tests.stack.running import Running, alive, eventually, run_to_end
 from tests.support.frozen_clock import FrozenClock
@@ -60,10 +61,11 @@ def test_a_look_that_cannot_begin_is_one_that_broke(monkeypatch: pytest.MonkeyPa
 
 
 def test_only_a_look_without_an_end_is_critical() -> None:
+    """Its advice is that of the agent, which has seen that the driver hangs."""
     late, broken = without_answer("", 8.5), without_answer("OSError: {} \x1b[2J", 8.5)
     assert late["text"] == (
         "critical: this machine did not respond within 8.5 s: its driver or its kernel hangs\n"
-        "  Drain the node, see `dmesg`, and reboot it. (DgxAgentBlind)"
+        f"  {by_kind(USUAL)['driver_hangs'].do} (DgxAgentBlind)"
     )
     assert broken["text"] == (
         "warning: this check failed: OSError: {} \\x1b[2J\n"
