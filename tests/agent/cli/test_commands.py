@@ -221,9 +221,13 @@ def test_what_a_device_is_called_does_not_command_the_terminal(
 
 
 UNWRITTEN = 2, "dgx-telemetry: cannot write its output: No space left on device\n"
+NOT_OPEN = 2, "dgx-telemetry: cannot write its output: Bad file descriptor\n"
 IN_SHELL = {
     "check --timeout 60 --simulate k40:idle >&-": (0, ""),
     "check --timeout 60 --simulate k40:idle <&- >&- 2>&-": (0, ""),
+    "once --simulate k40:idle >&-": NOT_OPEN,
+    "--version <&- >&-": NOT_OPEN,
+    "once --simulate k40:idle >&- 2>&-": (2, ""),
     "--help >/dev/full": UNWRITTEN,
     "--version >/dev/full": UNWRITTEN,
     "once --simulate k40:idle >/dev/full": UNWRITTEN,
@@ -231,7 +235,7 @@ IN_SHELL = {
 
 
 @pytest.mark.parametrize("words", IN_SHELL)
-def test_a_closed_output_is_no_error_and_a_full_one_is(words: str) -> None:
+def test_an_output_that_cannot_be_written_is_an_error_but_of_check(words: str) -> None:
     ended = run_to_end(["sh", "-c", f"{shlex.quote(sys.executable)} -m agent {words}"])
     assert (ended.returncode, ended.stderr) == IN_SHELL[words]
 
