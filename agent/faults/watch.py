@@ -46,7 +46,7 @@ class AlertState(StrEnum):
 
     WOULD_FIRE = "would_fire"  # the condition has been true for as long as the rule requires
     HOLDING = "holding"  # the condition is true, but not for long enough yet
-    OFF = "off"  # the fault has no alert, or the alert is disabled
+    OFF = "off"  # the alert is disabled
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class ActiveFault:
     id: str  # kind and place, such as `gpu_lost:GPU-3f...`
     finding: Finding
     since: float  # agent clock (s)
-    alert: AlertState
+    alert: AlertState | None  # None if the fault never fires an alert
     hold: float = 0.0  # seconds for which the condition must be true to fire the alert
     hidden_by: str | None = None  # ID of the active fault that hides it
     over: bool = False  # only the counter still shows past events
@@ -210,12 +210,14 @@ class FaultWatch:
             finding.id, finding, since, alert, hold, None, over, late, or_before=seen is None
         )
 
-    def _alert(self, finding: Finding, stood: float) -> tuple[float, AlertState]:
+    def _alert(self, finding: Finding, stood: float) -> tuple[float, AlertState | None]:
         fault = finding.fault
         patch = self.configuration.current[AlertPatches].patches.get(fault.alert)
         by = fault.finding.hold if fault.finding else ""
         span = function(by)(finding) if by else fault.hold
-        if not fault.alert or span == NEVER or (patch and not patch.enabled):
+        if not fault.alert or span == NEVER:
+            return 0.0, None
+        if patch and not patch.enabled:
             return 0.0, AlertState.OFF
         hold = seconds((patch.hold if patch else None) or span)
         return hold, AlertState.WOULD_FIRE if stood >= hold else AlertState.HOLDING
@@ -275,7 +277,7 @@ def _hidden(found: Sequence[ActiveFault], rules: Sequence[Inhibition]) -> Iterat
     hider: dict[str, str] = {}
     for one, own in zip(found, labels, strict=True):
         for other, theirs in zip(found, labels, strict=True):
-            sound = other.alert is not AlertState.OFF and not other.over
+            sound = other.alert not in (None, AlertState.OFF) and not other.over
             if sound and one.id not in _causes(other.id, hider) and hides(rules, theirs, own):
                 hider[one.id] = other.id
                 break

@@ -17,7 +17,9 @@ from agent.ranges import gpus_named
 from agent.status.model import AlertStatus, FindingStatus, Level
 from agent.status.words import LEVEL, alert_status, began, duration, finding_text, wait
 
-OF_STATES = frozenset(alert for alert, _ in ALERTS.values())
+OF_STATES = frozenset(alert.lower() for alert, _ in ALERTS.values())
+"""Runbook anchors of the alerts on lost GPU time."""
+
 PCIE_KINDS = frozenset({"pcie_lanes", "pcie_generation", "pcie_slot"})
 SAME_SHARE = 0.02
 """Maximum difference of time shares (0-1) that are shown as the same share, so that rounding does
@@ -178,13 +180,15 @@ def _brief(finding: Finding, bandwidth: PathAccounts, now: float) -> str:
 
 def _alert(one: ActiveFault, hider: str, stood: float) -> AlertStatus | None:
     name, severity = one.finding.fault.alert, one.finding.severity
+    if one.alert is None:
+        return None
     if hider:
         return alert_status(name, severity, AlertState.OFF, f"is held back by {hider}")
     left = one.hold - stood
     when = {
         AlertState.WOULD_FIRE: "would fire now",
         AlertState.HOLDING: f"would fire {f'in {duration(left)}' if left > 0 else 'soon'}",
-        AlertState.OFF: "does not fire",
+        AlertState.OFF: "is disabled in the configuration",
     }
     return alert_status(name, severity, one.alert, when[one.alert])
 
@@ -196,8 +200,7 @@ def grave(findings: Iterable[FindingStatus]) -> bool:
 
 def is_fault(one: FindingStatus) -> bool:
     """Return whether a finding is about a current fault. False for findings about lost GPU time."""
-    lost = one.alert is not None and one.alert.name in OF_STATES
-    return one.level is not Level.INFO and not one.over and not lost
+    return one.level is not Level.INFO and not one.over and one.runbook not in OF_STATES
 
 
 def not_good(level: Level | None, findings: Iterable[FindingStatus]) -> Level | None:

@@ -160,7 +160,7 @@ def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
         findings=tuple(
             one.id
             for one in facts.findings
-            if alert and one.alert and one.alert.name == alert.name and devices >= {*one.devices}
+            if alert and one.runbook == alert.name.lower() and devices >= {*one.devices}
         ),
         gpus=tuple(gpu.number for gpu in gpus),
         since=began(facts.snapshot, max(gpu.stood(pair) for gpu in gpus)) if costly else None,
@@ -194,8 +194,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
     name, severity = ALERTS[state]
     devices = {f"gpu{gpu.number}" for gpu in gpus}
     for one in facts.findings:
-        own = one.kind != "clocks_held_down" and devices.intersection(one.devices)
-        if own and one.alert and one.alert.name == name:
+        if one.alert and one.alert.name == name and devices.intersection(one.devices):
             return one.alert
     limits = facts.source.thresholds()
     often = (limits.starved_hours_share, limits.starved_hours)

@@ -204,7 +204,8 @@ def laptop(root: Path) -> AgentBench:
     clock = FrozenClock()
     host = Host(files=RealFiles(root), psutil=_Bare())
     hardware = Hardware(no_driver, host)
-    return AgentBench(Agent(Settings(), hardware, clock, inline=True), clock)
+    agent = Agent(Settings(), hardware, clock, inline=True)
+    return AgentBench(agent, clock, hardware=hardware)
 
 
 def no_driver() -> Any:

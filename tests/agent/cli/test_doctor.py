@@ -24,10 +24,12 @@ from agent.config.settings import Settings
 from agent.errors import BadInput
 from agent.faults.findings import USUAL, by_kind
 from agent.faults.model import alert_names
+from agent.faults.thresholds import AlertPatch, AlertPatches
 from agent.hardware.kernel_log import KernelLog, LogLine
 from tests.stack.running import run_to_end
 from tests.support.frozen_clock import FrozenClock
-from tests.support.statuses import shown
+from tests.support.machines import laptop
+from tests.support.statuses import shown, status_of
 
 
 def check(*words: str) -> subprocess.CompletedProcess[str]:
@@ -38,6 +40,7 @@ def test_every_kind_of_finding_has_a_remedy_and_its_alert_exists() -> None:
     assert {fault.alert for fault in by_kind(USUAL).values()} - {""} <= alert_names()
     steps = [fault.do for fault in by_kind(USUAL).values() if fault.do]
     assert all(step.endswith(".") for step in steps)
+    assert not [step for step in steps if "`dgx-telemetry check`" in step], "it shows them itself"
     assert all(
         fault.sentence and (fault.do or (fault.finding and fault.finding.do))
         for fault in by_kind(USUAL).values()
@@ -60,6 +63,16 @@ def test_the_status_shows_the_worst(machine: str, status: int, alert: str | None
     first = (found["findings"] or [{"alert": None}])[0]
     assert first["alert"] == alert
     assert alert is None or (first["severity"] and first["sentence"] and first["action"])
+
+
+def test_an_alert_that_does_not_fire_is_named_only_with_the_reason(tmp_path: Path) -> None:
+    """That of values without a driver fires for late reads alone; another one is disabled."""
+    missing = {one.kind: one.alert for one in status_of(laptop(tmp_path).run(3)).findings}
+    assert missing["values_absent"] is None
+    off = AlertPatches({"DgxGpuHot": AlertPatch(enabled=False)})
+    (hot,) = shown("k40:gpu-hot", off).run(60).status.findings
+    assert hot.alert is not None
+    assert hot.alert.text.endswith("is disabled in the configuration")
 
 
 def test_a_look_that_hangs_is_left_behind() -> None:

@@ -47,7 +47,7 @@ def test_a_late_read_has_one_severity_from_its_first_second(name: str, late: int
     machine, found = machine_of(name), []
     for status in (machine.run(1).status for _ in range(40)):
         found.append((status.level, values(status, {})["status"], bool(status.findings)))
-        levels = {(one.level, one.alert and Level(one.alert.severity)) for one in status.findings}
+        levels = {(one.level, Level(one.alert.severity)) for one in status.findings if one.alert}
         assert levels <= {(Level.WARNING, Level.WARNING)}
     assert (found[1], found[-1]) == ((Level.GOOD, 0, False), (Level.WARNING, late, True))
     assert {ends for _, ends, faulty in found if faulty} == {late}
