@@ -144,43 +144,55 @@ class SystemClock:
         return time.time() - since_boot if since_boot > 600.0 else None  # s
 
 
+SETTLED = 10  # Rounds of the event loop in which each task that is ready has begun its next sleep
+
+
 class TapeClock(SystemClock):
     """The clock of a recording that is read to its end at once. Once no thread runs, because all
     have ended their turns or are blocked, it advances to the end of the earliest sleep."""
 
     def __init__(self, speed: float = 1.0) -> None:
         super().__init__(speed)
-        self._epoch = time.time()
         self.busy: Callable[[], int] = int  # returns the number of threads with an unfinished turn
+        self.epoch, self._now = time.time(), 0.0
         self._sleeps: list[float] = []  # ends of sleeps, and of blocks of threads
         self._blocked: list[float] = []
         self._advanced = threading.Condition()
 
+    def monotonic(self) -> float:
+        return self._now
+
     def time(self) -> float:
-        return self._epoch + self.monotonic()  # otherwise, the start of a fault would disagree
+        return self.epoch + self._now  # otherwise, the start of a fault would disagree
+
+    def skip(self, seconds: float) -> None:
+        self._now += seconds
+
+    def processor_time(self, age: float = 0.0) -> ProcessorTime:  # noqa: ARG002 - always current
+        return ProcessorTime(self._now, {}, 0.0)  # a wait for a CPU takes no time of this clock
 
     async def sleep(self, seconds: float) -> None:
-        due = self.monotonic() + max(0.0, seconds)
+        due = self._now + max(0.0, seconds)
         self._sleeps.append(due)
         try:
-            while True:
+            earliest = 0  # times that this sleep was the earliest; other tasks may only start
+            while earliest < SETTLED:
                 await asyncio.sleep(0)
-                if due <= min(self._sleeps):
-                    break
+                earliest = earliest + 1 if due <= min(self._sleeps) else 0
             self.rest()
-            self.skip(max(0.0, due - self.monotonic()))
+            self._now = max(self._now, due)
         finally:
             self._sleeps.remove(due)
 
     def block(self, until: float) -> None:
         with self._advanced:
             self._blocked.append(until)
-            self._advanced.wait_for(lambda: self.monotonic() >= until)
+            self._advanced.wait_for(lambda: self._now >= until)
             self._blocked.remove(until)
 
     def rest(self) -> None:
         """Block until no thread runs. Threads whose block has ended run again."""
-        while self.busy() > sum(until > self.monotonic() for until in tuple(self._blocked)):
+        while self.busy() > sum(until > self._now for until in tuple(self._blocked)):
             with self._advanced:
                 self._advanced.notify_all()
             time.sleep(0.0005)  # s

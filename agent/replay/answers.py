@@ -258,12 +258,13 @@ class TapeWriter:
         time 0 of the recording."""
         thread = threading.get_ident()
         with self._lock:
-            self._asking[thread] = what, self._now()
+            began = self._now()
+            self._asking[thread] = what, began
         try:
             yield
         finally:
             with self._lock:
-                _, began = self._asking.pop(thread)
+                self._asking.pop(thread, None)
                 if self._now() - began > HANG:
                     self._turn()
                     self._put(HANGS, what, [began / 1000, self._touched / 1000])

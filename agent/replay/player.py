@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, cast
 import pynvml
 from msgspec import Meta, Struct, convert
 
-from agent.clock import Clock, SystemClock
+from agent.clock import Clock, SystemClock, TapeClock
 from agent.errors import LogEvent, log
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host, Psutil
@@ -312,6 +312,8 @@ class TapePlayer:
 
     def __init__(self, tape: Tape, clock: Clock) -> None:
         self.tape, self.clock = tape, clock
+        if isinstance(clock, TapeClock):
+            clock.epoch -= tape.seconds or 0.0  # it ends now
         self._ahead = AHEAD if isinstance(clock, SystemClock) else 0
         self._lock = threading.Lock()
         self._start: float | None = None

@@ -270,10 +270,3 @@ def test_one_look_lasts_as_long_as_the_cause_takes_to_be_seen(scenario: str, ver
     rows = [line for line in ended.stdout.splitlines() if re.match(r"    [0-3] ", line)]
     assert [verdict in row for row in rows] == [True] * 4
     assert max(map(len, ended.stdout.splitlines())) <= 80
-
-
-def test_a_driver_that_hangs_is_not_called_missing() -> None:
-    ended = command("once --simulate dgx-station-v100:driver-hang")
-    shown = " ".join(ended.stdout.split())
-    assert "(driver-hang), not this host's GPUs: NVIDIA DGX Station" in shown
-    assert "its NVIDIA driver does not respond" in shown

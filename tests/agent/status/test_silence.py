@@ -55,6 +55,7 @@ def test_a_driver_that_never_answered_may_have_hung_before() -> None:
     found = statuses("k40:driver-hang", 60.0, before=30.0)
     ((start, older),) = starts(found, "driver_hangs")
     assert (abs(start - 30.0) <= 1.0, older) == (True, True)
+    assert found[-1].machine.text.endswith(", its NVIDIA driver does not respond")
     unknown = {x.metric: x.reason for x in found[-1].absences}
     assert unknown["dgx_gpu_xid_errors_total"] is unknown["dgx_system_gpus"] is Reason.STALLED
 
