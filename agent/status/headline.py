@@ -75,13 +75,7 @@ def capital(text: str, devices: Sequence[str] = ()) -> str:
 
 
 def _clause(
-    facts: SeenTick,
-    kinds: frozenset[str],
-    fault_kind: str,
-    text: str,
-    stood: float,
-    *,
-    or_before: bool = False,
+    facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
     """Return a clause that replaces all findings of the given kinds in the headline."""
     fault = by_kind(facts.source.thresholds())[fault_kind]
@@ -92,7 +86,7 @@ def _clause(
         text=capital(text),
         findings=tuple(one.id for one in own),
         since=first.since if first else began(facts.snapshot, stood),
-        or_before=first.or_before if first else or_before,
+        or_before=first is not None and first.or_before,
         do=str(fault.do),
         alert=own[0].alert if own else None,  # until the next search for faults
         runbook=fault.alert.lower(),
@@ -102,11 +96,11 @@ def _clause(
 def _driver_hangs(facts: SeenTick, silent: float) -> HeadlineClause:
     """Return a clause about a driver that does not respond, without a level until a finding."""
     text = f"the NVIDIA driver has not responded for {duration(silent)}"
-    unmet = not facts.source.inventory.generation
-    found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent, or_before=unmet)
+    found = _clause(facts, OF_DRIVER, "driver_hangs", text, silent)
     if first := next((one for one in facts.findings if one.id in found.findings), None):
         return replace(found, level=first.level, do=first.do or found.do)
-    return replace(found, level=None, do=wait(LATE_READ_SECONDS))
+    unmet = not facts.source.inventory.generation
+    return replace(found, level=None, do=wait(LATE_READ_SECONDS), or_before=unmet)
 
 
 def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
