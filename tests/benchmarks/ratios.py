@@ -12,10 +12,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import cycle
-from pathlib import Path
 from random import Random
 from statistics import median
-from tempfile import TemporaryDirectory
 
 from agent.config.settings import Configuration, Settings
 from agent.hardware.host import real_host
@@ -25,10 +23,10 @@ from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadOutput
 from agent.sources import workload
 from agent.sources.context import HostOptions
-from tests.benchmarks.memory import compiled, running
 from tests.benchmarks.tick import ROOT
 from tests.support.frozen_clock import FrozenClock
 from tests.support.power_signals import REST, WORK, sampled
+from tests.support.prometheus import free_port
 
 THREADS = """
 import threading
@@ -116,20 +114,22 @@ def processes() -> Iterator[str]:
 
 def first() -> Iterator[str]:
     """Seconds from the start of an agent to its first values, over the imports of its modules."""
-    with TemporaryDirectory() as folder:
-        environment = compiled(ROOT, Path(folder))
 
-        def start() -> None:
-            with running(ROOT, environment) as (_, port):
-                shown = b""
-                while b"dgx_gpu_power_watts{" not in shown:
-                    time.sleep(0.005)
-                    with suppress(OSError):
-                        address = f"http://127.0.0.1:{port}/metrics"
-                        shown = urllib.request.urlopen(address).read()
+    def start() -> None:
+        port, shown = free_port(), b""
+        command = [sys.executable, "-m", "agent", "run", "--listen", f"127.0.0.1:{port}"]
+        agent = subprocess.Popen(
+            [*command, "--simulate", "dgx-h100:training"], cwd=ROOT, stderr=subprocess.DEVNULL
+        )
+        while b"dgx_gpu_power_watts{" not in shown:
+            time.sleep(0.005)
+            with suppress(OSError):
+                shown = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read()
+        agent.kill()
+        agent.wait()
 
-        imports = python("-X", f"pycache_prefix={folder}", "-OO", "-c", "import agent.cli.run")
-        whole, part = least(start, imports, clock=time.monotonic)
+    imports = python("-c", "import agent.cli.run")
+    whole, part = least(start, imports, clock=time.monotonic)
     yield f"first values over imports: {whole / part:.2f} ({whole:.2f} s)"
 
 
