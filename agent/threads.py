@@ -4,16 +4,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from errno import ETIMEDOUT
 from threading import Thread
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-
-
-class Spawn(Protocol):
-    """A function that calls `work` and returns a future for its result or exception."""
-
-    def __call__(self, name: str, work: Callable[[], T], /) -> Future[T]:
-        """Call `work` on a thread with the given name."""
+Spawn = Callable[[str, Callable[[], Any]], Future[Any]]
+"""A function that calls `work` on a thread with the given name, and returns its future."""
 
 
 def on_a_thread(name: str, work: Callable[[], T], /) -> Future[T]:

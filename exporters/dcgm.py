@@ -118,7 +118,6 @@ class DcgmExposition(Exposition):
     samples: SampleStore
     config: Callable[[], DcgmConfig]
     _: KW_ONLY
-    process: bool = False
     host: str = field(default_factory=lambda: os.environ.get("NODE_NAME") or gethostname())
     _rates: Samples = field(default_factory=lambda: defaultdict(dict))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 from msgspec.structs import astuple
 
-from agent.hardware.buffers import SAMPLE
+from agent.hardware.buffers import POWER_SAMPLES, SAMPLE, UTILISATION_SAMPLES
 from agent.simulator import driver
 from agent.simulator.driver import ALL_ONES, CallRow, refuse
 from agent.simulator.gpu import PCIE_OVERHEAD, SimulatedGpu, SimulatedGpuProcess
@@ -15,8 +15,6 @@ from agent.simulator.models import Architecture, address
 
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc")
 """Names of link error counters, indexed by `nvmlNvLinkErrorCounter_t`."""
-
-POWER, UTILISATION = 0, 1  # Sample types
 
 
 def _threshold(_: Any, gpu: SimulatedGpu, threshold: int) -> int:
@@ -33,11 +31,11 @@ def pci_info(bus: int) -> Any:
 
 
 def _samples(nvml: Any, gpu: SimulatedGpu, kind: int, last_seen: int) -> tuple[int, list[Any]]:
-    if kind not in (POWER, UTILISATION) or (kind == UTILISATION and gpu.mig):
+    if kind not in ((POWER_SAMPLES,) if gpu.mig else (POWER_SAMPLES, UTILISATION_SAMPLES)):
         refuse(driver.NOT_SUPPORTED)
     machine, buffer = nvml.machine, gpu.buffers
     now, seen = machine.now, machine.moment(last_seen)
-    if kind == POWER:
+    if kind == POWER_SAMPLES:
         found = [(at, round(watts * 1000)) for at, watts in buffer.power(now, seen)]
     else:
         found = list(buffer.utilisation(now, seen))

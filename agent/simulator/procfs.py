@@ -79,7 +79,6 @@ def device_number(name: str) -> str:
 
 
 CGROUP = f"/user.slice/user-{USER}.slice/session-2.scope"
-NS = 1e9
 
 
 def process_tree(machine: Machine) -> dict[str, Content]:
@@ -131,7 +130,7 @@ def _stat(
 def _schedstat(machine: Machine, thread: SimulatedThread) -> str:
     """Return the contents of a thread's schedstat file: its run time and wait time (ns), and 0."""
     ran, queued = (_seconds(machine, part, (thread,)) for part in ("cpu", "queued"))
-    return f"{int(ran * NS)} {int(queued * NS)} 0\n"
+    return f"{int(ran * 1e9)} {int(queued * 1e9)} 0\n"
 
 
 def _net_dev(machine: Machine) -> str:
