@@ -183,10 +183,14 @@ def only_spins(second: ActiveSecond) -> bool:
     """Return whether kernels seem to only spin or transfer data. Return false without GPM."""
     if second.sm is None or second.tensor is None or not second.activity:
         return False
-    low = second.sm / second.activity <= MOST_SPINNING_SM
     # transfers use at most the same share of DRAM bandwidth as of NVLink bandwidth
     still = second.dram is not None and second.dram < NOTHING + (second.payload or 0.0)
-    return second.activity > ALWAYS and second.tensor < NOTHING and low and still
+    return second.activity > ALWAYS and second.tensor < NOTHING and _is_low(second) and still
+
+
+def _is_low(second: ActiveSecond) -> bool:
+    """Return whether SM activity is low enough for kernels that only spin or transfer data."""
+    return second.sm is not None and second.sm <= MOST_SPINNING_SM * second.activity
 
 
 def communicating(second: ActiveSecond, idle_work: float) -> float:
@@ -268,6 +272,8 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     waited = max(waits.values(), default=0.0)  # the longest wait for a GPU in lockstep
     culprit = max(waits, key=waits.__getitem__) if waited else None
     without_work = not_computing(second) if alongside or peers else 0.0
+    if not alongside and peers and _is_low(second) and not at_lower_power(second):
+        without_work = max(without_work, _besides_work(second, WORKING_SM))
     transfers = communicating(second, without_work)
     if culprit is not None:  # once all ranks are ready, a collective takes the same time on each
         last = alongside[culprit]
@@ -306,7 +312,7 @@ def _by_level(
         # a collective takes the same time on every rank
         transfers = max(communicating(one, _besides(one, level)) for one in ranks)
         # of a GPU that mostly rests, the lower level is that of rest and of light work
-        lower = at_lower_power(second) if second.activity >= MOSTLY else 0.0
+        lower = at_lower_power(second) if least >= MOSTLY else 0.0
         if transfers and waiting < LEAST_WAIT:  # the links may be slower than usual
             transfers = max(transfers, lower)
         transfers = max(transfers, min(_small_messages(second), _besides(second, level)))

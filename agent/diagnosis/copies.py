@@ -1,6 +1,7 @@
 """Copies between host and GPU, and launches of kernels, by the traffic over PCIe."""
 
 from collections.abc import Sequence
+from math import inf
 from statistics import fmean, median
 
 from agent.diagnosis.active_share import LEAST_TRANSFER, MOSTLY, at_lower_power
@@ -18,12 +19,10 @@ PAGEABLE_RATE = 8e9
 """Bytes per second that a thread copies from pageable memory (6 to 9 GB/s on an H100)."""
 
 MAPPED_RATE = 12e9
-"""Bytes per second that a thread copies to pageable memory that is in use (9 to 13 GB/s)."""
-
-UNBROKEN = 5.5e9
-"""Minimum median of PCIe rates within a moment (bytes/s) while copies from pageable memory run. On
-an H200, it is 6 to 16 GB/s for copies of 16 MB or more, and 3 to 5 GB/s for copies of 64 to 512 KB,
-of which the thread copies all to a buffer of the driver before the GPU begins."""
+"""Bytes per second that a thread copies to pageable memory that is in use (9 to 13 GB/s). Within a
+moment, the rate of PCIe is at least half of that while copies from pageable memory run. On an H200,
+it is 6 to 16 GB/s for copies of 16 MB or more, and 3 to 5 GB/s for copies of 64 to 512 KB, of which
+the thread copies all to a buffer of the driver before the GPU begins."""
 
 
 def copies_fill(e: Evidence, inactive: float) -> float:
@@ -47,7 +46,7 @@ def copies_alone(e: Evidence) -> float:
 def _copied(e: Evidence) -> float:
     """Return the share of time that copies between host and GPU would take at the full PCIe rate.
     Return 0 if the traffic may be between GPUs or belong to NCCL, whose waiting kernels read host
-    memory at up to 12 GB/s. They send more than a sixteenth of that, as kernel launches do."""
+    memory at up to 12 GB/s. They send more of that than copies do, as launches do."""
     wire = e.fullest("pcie")
     if wire is None or e.pcie_peer_traffic or (e.joined and launch_rate(e)):
         return 0.0
@@ -62,7 +61,7 @@ def _copy_share(moments: Sequence[float], rate: float, limit: float) -> float | 
     if len(running) < 2:  # copies from pageable memory would have been seen
         return rate / limit if len(moments) * rate >= 3 * PAGEABLE_RATE else None
     pinned = MOSTLY * limit
-    if not UNBROKEN <= median(running) < pinned:
+    if not MOSTLY * MAPPED_RATE <= median(running) < pinned:
         return rate / limit
     if max(running) >= pinned:  # both kinds
         return len(running) / len(moments)
@@ -82,20 +81,28 @@ def copies_by_thread(e: Evidence, thread: float, kernel: float) -> float:
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     fresh = min(e.host.own("fresh"), e.host.own("system"))  # workers also map memory
     new = min(sent, fresh * processes.FRESH_RATE)
-    data, mapping = received / PAGEABLE_RATE + (sent - new) / MAPPED_RATE, new / KERNEL_RATE
-    way, rate = 0, sent - new
-    if launches is not None:
+    rates, mapping = (sent - new, received), new / KERNEL_RATE
+    if launches is not None:  # no copies from the GPU
         received -= RECEIVED_BY_LAUNCH * launches
-        data = received / PAGEABLE_RATE
+        rates = 0.0, received
         mapping = kernel + fresh if received >= KERNEL_RATE * thread else 0.0
-        way, rate = 1, received
-    moments = [one[way] for one in e.history.moments]
-    share = _copy_share(moments, rate, wire.limit) if wire is not None else None
-    if share is not None:
-        data, mapping = share, mapping if launches is None else 0.0
-    elif e.context.samples.value(workload.PINNING, *e.labels):
+    seen = zip(*e.history.moments, strict=True) if e.history.moments else ((), ())
+    limit = wire.limit if wire is not None else inf
+    shares = [
+        _copy_share(one, rate, limit) if rate > 0 else None
+        for one, rate in zip(seen, rates, strict=True)
+    ]
+    data = sum(
+        rate / usual if share is None else share
+        for rate, usual, share in zip(rates, (MAPPED_RATE, PAGEABLE_RATE), shares, strict=True)
+    )
+    known = shares[0 if launches is None else 1] is not None
+    pinning = not known and e.context.samples.value(workload.PINNING, *e.labels)
+    if launches is not None and (known or pinning):
+        mapping = 0.0
+    if pinning:
         least = _copied(e) if e.quality is SignalQuality.GPM else 0.0  # NVML: counted as active
-        data, mapping = 0.0, max(least, mapping if launches is None else 0.0)
+        data, mapping = 0.0, max(least, mapping)
     copied = mapping + data
     return copied if copied >= LEAST_TRANSFER else 0.0
 
@@ -107,9 +114,9 @@ launches per second, the GPU sends 200 to 270 bytes per launch (360 to 440 for t
 argument lists). It receives seven to thirteen times as many bytes (1.3 times for a CUDA graph
 node). Other PCIe traffic has different ratios."""
 
-RECEIVED_BY_COPY = 16.0
-"""Number of bytes that the GPU receives for each byte that it sends while data is copied to it. On
-an H100, it receives 1,122 MB/s and sends 70 MB/s, or 1,254 MB/s and 78 MB/s."""
+RECEIVED_BY_COPY = 14.5
+"""Number of bytes that the GPU receives for each byte that it sends while data is copied to it: 16
+on an H100 (1,122 and 70 MB/s, 1,254 and 78 MB/s), and 13.6 to 14 on an H200 (359 and 26 MB/s)."""
 
 LEAST_RECEIVED = RECEIVED_BY_LAUNCH / SENT_BY_LAUNCH / 2
 """Minimum ratio of received to sent bytes: half of that of a launch. With a lower ratio, data is

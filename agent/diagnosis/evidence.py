@@ -175,7 +175,8 @@ class Evidence:
         """Share of time for which a launching thread waits for files. If no worker or other rank
         waits for files, the share is at least that for which the cgroup's tasks waited for I/O."""
         own, stalled = self.host.asleep("launching", "dispatching"), 0.0
-        others = [one.host.own("blocked") for one in self.peers] if self.has_ranks else []
+        peers = self.peers if self.has_ranks else []
+        others = [one.host.share("launching", "blocked", seconds=KEPT) for one in peers]
         if not any((*others, self.host.share("working", "blocked", seconds=KEPT))):
             stalled = self.host.rate(workload.CGROUP_STALLED, "io") or 0.0
         if stalled and not self.context.blocked:  # too short for sampling

@@ -40,13 +40,13 @@ def divide_inactive(e: Evidence) -> Shares:
     copying = copies_fill(e, inactive)
     spins = max(0.0, ran - activity - copying)
     thread = min(inactive - copying, spins + e.host.share("dispatching", "running"))
-    waiting = inactive - copying - thread
-    queued = min(waiting, e.host.own("queued"))
-    blocked = min(waiting - queued, e.blocked)
-    waiting -= queued + blocked
+    blocked = min(inactive - copying - thread, e.blocked)
+    waiting = inactive - copying - thread - blocked
     polls, peer = _polls(e), awaited(e)
-    for_peer = min(waiting, max(0.0, peer.works - e.works)) if peer is not None else 0.0
-    waiting -= for_peer
+    longer = peer.works - e.works - e.by_links.waiting if peer is not None else 0.0
+    for_peer = min(waiting, max(0.0, longer))
+    queued = min(waiting - for_peer, e.host.own("queued"))
+    waiting -= for_peer + queued
     found = {Cause.UNKNOWN: waiting} if polls else _others(e, waiting)
     kernel = max(0.0, e.host.own("system") - e.host.own("fresh"))
     for_files = min(thread, blocked, kernel)
@@ -67,18 +67,23 @@ def divide_inactive(e: Evidence) -> Shares:
     )
     for cause, seconds in parts:
         found[cause] = found.get(cause, 0.0) + seconds
-    rest, joined = _rest(e, peer)
+    rest, joined = _rest(e, peer, found.get(Cause.UNKNOWN, 0.0), 0.0 if polls else blocked)
     found[rest] = sum(found.pop(one, 0.0) for one in joined)
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
     }
 
 
-def _rest(e: Evidence, peer: Evidence | None) -> tuple[Cause, set[Cause]]:
+def _rest(
+    e: Evidence, peer: Evidence | None, left: float, blocked: float
+) -> tuple[Cause, set[Cause]]:
     """Return the cause of the time that nothing explains, and the causes whose time it includes.
-    `peer` is the GPU that works longest."""
+    `peer` is the GPU that works longest, and `left` and `blocked` are the shares of the time that
+    nothing explains, and in which the thread waits for files."""
     in_turns = peer is not None and alike(peer.works, 1.0 - e.works)
-    rest = Cause.REQUESTS if serves(e) else Cause.PEER if in_turns else Cause.UNKNOWN
+    files = 0 < left <= MOSTLY * blocked
+    rest = Cause.PEER if in_turns else _disk(e) if files else Cause.UNKNOWN
+    rest = Cause.REQUESTS if serves(e) else rest
     waits = {Cause.NETWORK} if rest is Cause.UNKNOWN and _serves_or_waits(e) else set()
     return rest, {rest, Cause.UNKNOWN} | waits
 

@@ -112,8 +112,9 @@ class ProcessEvidence:
     @cached_property
     def arriving(self) -> float:
         """Bytes per second received over the network, or 0 if this is too little to be data for the
-        GPU. The last 2 s are also checked, because the 6 s mean may include an ended job."""
-        rates = [self.received(span) or 0.0 for span in (SPAN, 2.0)]
+        GPU. The last 4 s are also checked, because the 6 s mean may include an ended job. They
+        contain two looks at sockets."""
+        rates = [self.received(span) or 0.0 for span in (SPAN, 2 * EVERY)]
         return rates[0] if min(rates) >= DATA_RATE else 0.0
 
     @cached_property

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from agent.diagnosis.division import divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import FactKind
+from agent.diagnosis.inactive_share import divide_inactive
 from agent.diagnosis.power_levels import PowerLevels
 from agent.diagnosis.tick_context import GpuHistory
 from agent.jobs.identity import JobLabels
@@ -223,3 +224,22 @@ def test_shares_of_any_evidence_sum_to_one(  # noqa: PLR0917
     assert min(division.parts.values()) >= -1e-9
     assert {pair for pair, part in division.parts.items() if part} <= division.found.keys() | {BUSY}
     assert (division.waits_for is None) or division.parts[WAITS] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("also", "found"),
+    [
+        ({(work.BUSIEST, GPU): 0.2, (work.THREADS, (*GPU, "working", "running")): 0.2}, Cause.CPU),
+        ({(work.THREADS, (*GPU, "launching", "queued")): 0.2}, Cause.PEER),  # it waits anyway
+    ],
+)
+def test_a_rank_waits_for_its_peer_no_longer_than_that_works(also: Figures, found: Cause) -> None:
+    """It spins for half of the time, and rests for 0.2; its peer works all the time."""
+    mine = {activity.ACTIVITY: 0.8, activity.SM_ACTIVE: 0.3, activity.MEMORY_BANDWIDTH: 0.12}
+    theirs = {activity.ACTIVITY: 0.3, activity.SM_ACTIVE: 0.27, activity.MEMORY_BANDWIDTH: 0.12}
+    figures = {**job(mine, theirs), **threads(GPU, 0.8), **threads(PEER_LABELS, 1.0), **also}
+    history = GpuHistory(nvlink_seen=True)
+    e = evidence(figures, links(), history, others={PEER: history})
+    assert e.by_links.waiting == pytest.approx(0.5)
+    left = {cause: one.seconds for cause, one in divide_inactive(e).items() if one.seconds > 1e-6}
+    assert left == pytest.approx({found: 0.2})

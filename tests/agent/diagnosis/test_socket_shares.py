@@ -1,15 +1,18 @@
 """What a job receives, divided by its sockets: data, requests, and what its ranks exchange."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.inactive_share import divide_inactive
+from agent.diagnosis.process_evidence import ProcessEvidence
 from agent.diagnosis.tick_context import GpuHistory
 from agent.jobs.job_sockets import WAYS
-from agent.model import Cause
+from agent.model import Cause, Reading, ReadKey, Sample
+from agent.series import SampleStore
 from agent.sources import activity, workload
 from tests.agent.diagnosis.test_division import PEER, PEER_LABELS, job
 from tests.support.evidence import GPU, Figures, evidence, threads
@@ -79,3 +82,15 @@ def test_data_that_ranks_exchange_does_not_come_over_the_network(
     assert left == pytest.approx(found)
     kinds = {fact.kind for one in shares.values() for fact in one.facts if one.seconds > 1e-6}
     assert (FactKind.JOB_EXCHANGES in kinds) is (Cause.PEER in found)
+
+
+def test_sockets_are_looked_at_every_other_tick_and_ticks_come_late() -> None:
+    kept = SampleStore()
+    for tick in range(8):
+        at, looked = 1.004 * tick, tick // 2 * 2
+        given = {way: 60e6 * looked if way == "opened" else 0.0 for way in WAYS}
+        samples = (Sample(workload.SOCKETS, (*GPU, way), seen) for way, seen in given.items())
+        kept.take(at, [Reading(ReadKey("process", "all"), at, 1.0, tuple(samples))])
+        context = replace(evidence({}).context, samples=kept)
+        if tick > 4:
+            assert ProcessEvidence(GPU, context).arriving >= 40e6
