@@ -4,13 +4,10 @@ Both parts of a ratio run in turns in one run, and the least of each counts.
 """
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import cycle
 from random import Random
 from statistics import median
@@ -23,10 +20,8 @@ from agent.polling.gpu_state import GpuProcesses
 from agent.polling.reads import ReadOutput
 from agent.sources import workload
 from agent.sources.context import HostOptions
-from tests.benchmarks.tick import ROOT
 from tests.support.frozen_clock import FrozenClock
 from tests.support.power_signals import REST, WORK, sampled
-from tests.support.prometheus import free_port
 
 THREADS = """
 import threading
@@ -39,26 +34,15 @@ end.wait()
 """
 
 
-def cpu_seconds() -> float:
-    """CPU time of this process and of its children that have ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
-
-
-def least(*parts: Callable[[], object], clock: Callable[[], float] = cpu_seconds) -> list[float]:
-    """The least seconds that each part takes."""
+def least(*parts: Callable[[], object]) -> list[float]:
+    """The least seconds of CPU time that each part takes."""
     found = [float("inf")] * len(parts)
     for _ in range(5):
         for place, part in enumerate(parts):
-            before = clock()
+            before = time.process_time()
             part()
-            found[place] = min(found[place], clock() - before)
+            found[place] = min(found[place], time.process_time() - before)
     return found
-
-
-def python(*arguments: str) -> Callable[[], object]:
-    command = [sys.executable, *arguments]
-    return lambda: subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
 
 
 def pulse() -> Iterator[str]:
@@ -112,28 +96,7 @@ def processes() -> Iterator[str]:
     yield f"1,000 processes over 100: {ratio:.1f} ({median(many):.1f} ms, worst {max(many):.1f})"
 
 
-def first() -> Iterator[str]:
-    """Seconds from the start of an agent to its first values, over the imports of its modules."""
-
-    def start() -> None:
-        port, shown = free_port(), b""
-        command = [sys.executable, "-m", "agent", "run", "--listen", f"127.0.0.1:{port}"]
-        agent = subprocess.Popen(
-            [*command, "--simulate", "dgx-h100:training"], cwd=ROOT, stderr=subprocess.DEVNULL
-        )
-        while b"dgx_gpu_power_watts{" not in shown:
-            time.sleep(0.005)
-            with suppress(OSError):
-                shown = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read()
-        agent.kill()
-        agent.wait()
-
-    imports = python("-c", "import agent.cli.run")
-    whole, part = least(start, imports, clock=time.monotonic)
-    yield f"first values over imports: {whole / part:.2f} ({whole:.2f} s)"
-
-
-ALL = {one.__name__: one for one in (pulse, threads, processes, first)}
+ALL = {one.__name__: one for one in (pulse, threads, processes)}
 
 
 def main() -> None:
