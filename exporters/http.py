@@ -18,11 +18,10 @@ from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from exporters.access_control import AccessControl
 from exporters.dcgm import DCGM_OFF, DcgmExposition
-from exporters.jobs_json import jobs_document
+from exporters.documents import document, jobs_document
 from exporters.live import page
 from exporters.live.feed import Feed
 from exporters.prometheus import GZIP_LEVEL, Exposition, accepts, negotiate
-from exporters.snapshot_json import document
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
 """Value of the Server header, without the version of Python."""

@@ -34,7 +34,7 @@ from agent.series import Derived, SampleStore
 from agent.sources.gpu import INFO
 from agent.status.limits import limit_rows
 from agent.status.model import Level, Status
-from exporters.snapshot_json import document
+from exporters.documents import document
 
 STATUS = {Level.GOOD: 0, Level.INFO: 0, Level.WARNING: 1, Level.CRITICAL: 3}
 """Exit status by level. It is never 2, the status of usage errors."""

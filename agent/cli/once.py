@@ -19,7 +19,7 @@ from agent.report.gpu_time import NO_PRICE
 from agent.status.absences import summary
 from agent.status.model import FindingStatus, HeadlineClause, PathRow, Status
 from agent.status.words import duration
-from exporters.snapshot_json import document
+from exporters.documents import document
 
 GIB = 1 << 30
 HOUR, MINUTE = 3600.0, 60.0

@@ -33,9 +33,9 @@ from agent.model import Kind, Metric, Snapshot
 from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
+from exporters.documents import document
 from exporters.live.feed import Client, Feed
 from exporters.prometheus import Exposition
-from exporters.snapshot_json import document
 from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug
 from tests.support.machine_controls import reload_driver, set_mig

@@ -14,11 +14,10 @@ from agent.jobs.job import Hang, Saving
 from agent.model import BUSY as BUSY_PAIR
 from agent.model import Absence, Cause, GpuKey, Metric, Pair, Reason, Sample, SignalQuality, State
 from agent.status.jobs import cost_text, hours_text, receipt_text, run_before, saving_text
+from exporters.documents import document, instant, jobs_document
 from exporters.http import AgentPages
-from exporters.jobs_json import jobs_document
 from exporters.prometheus import Exposition
 from exporters.reference import reference
-from exporters.snapshot_json import document, instant
 from tests.support.exposition import (
     CLOCK,
     POWER,

@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 
+from exporters.documents import document
 from exporters.http import AgentPages, wants_gzip
 from exporters.live import page
-from exporters.snapshot_json import document
 from tests.support import exposition
 from tests.support.exposition import GOLDEN_OPENMETRICS, GOLDEN_TEXT, OM_1, RICH, ExpositionBench
 

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from agent.errors import LogEvent, encodable
 from agent.model import Sample
+from exporters.documents import document
 from exporters.prometheus import negotiate
-from exporters.snapshot_json import document
 from tests.support.call_count import calls_of
 from tests.support.exposition import (
     BUSY,

@@ -14,7 +14,7 @@ from agent.diagnosis.evidence import Evidence
 from agent.model import PAIRS, Reason
 from agent.sources import activity
 from agent.sources.agent_health import SOURCE_UP
-from exporters.snapshot_json import document
+from exporters.documents import document
 from tests.support.machine_controls import cut_link, lose, restore, set_mig
 from tests.support.machines import AgentBench, Moment, played, simulated
 from tests.support.nightly import NIGHTLY, covering

@@ -10,7 +10,7 @@ from agent.diagnosis.division import TimeSplit
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.tick_context import GpuHistory
 from agent.model import BUSY, PAIRS, Cause, Fact, Pair, State
-from exporters.jobs_json import jobs_document
+from exporters.documents import jobs_document
 from tests.support.evidence import evidence
 from tests.support.machines import simulated
 

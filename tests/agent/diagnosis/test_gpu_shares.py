@@ -11,7 +11,7 @@ from agent.model import Absence, Reason
 from agent.sources import process
 from agent.sources.workload import JobConfig
 from agent.status.jobs import receipt_text
-from exporters.jobs_json import jobs_document
+from exporters.documents import jobs_document
 from tests.support.machine_controls import start_process
 from tests.support.machines import AgentBench, simulated
 

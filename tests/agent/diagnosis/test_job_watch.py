@@ -12,7 +12,7 @@ from agent.jobs.job import GroupedBy, Job
 from agent.model import Cause, Reason, State
 from agent.sources.workload import JobConfig
 from agent.status.jobs import receipt_text, sentence
-from exporters.jobs_json import jobs_document
+from exporters.documents import jobs_document
 from tests.support.machine_controls import start_process, stop_process
 from tests.support.machines import AgentBench, played, simulated
 from tests.support.nightly import shortly

@@ -20,7 +20,7 @@ from agent.cli.parser import run_command
 from agent.cli.report import DISPENSABLE, as_html, overview
 from agent.model import Cause, State
 from agent.report.gpu_time import GpuTime, Price, Report, as_csv, document, ordered
-from exporters.jobs_json import jobs_document
+from exporters.documents import jobs_document
 from tests.stack.running import run_to_end
 from tests.support.answering import Silent
 from tests.support.machines import simulated

@@ -11,7 +11,7 @@ import pytest
 from agent.cli.once import StatusView, page
 from agent.simulator import SCENARIOS
 from agent.status.model import Status
-from exporters.jobs_json import jobs_document
+from exporters.documents import jobs_document
 from exporters.live.feed import Client, Feed
 from tests.support.nightly import shortly
 from tests.support.statuses import Shown, shown
