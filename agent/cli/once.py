@@ -144,7 +144,7 @@ def body(status: Status, width: int) -> Iterator[str]:
     yield ""
     yield from prose(status.host.text, width, indent="")
     unknown = summary(status.absences, 2)
-    where = f"{unknown}. `dgx-telemetry check` lists all absent values." if unknown else ""
+    where = f"{unknown}. `dgx-telemetry check` has all." if unknown else ""
     yield from prose(where, width, indent="", hanging="  ")
 
 
