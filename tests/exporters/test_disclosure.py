@@ -221,14 +221,3 @@ async def test_a_tape_names_no_one(tmp_path: Path) -> None:
     text = gzip.decompress((tmp_path / "x.tape").read_bytes()).decode()
     assert "slurmstepd.scope/job_1/step_0" in text
     assert not PLANTED.search(text)
-
-
-async def test_a_page_that_stays_open_shows_no_names_once_they_are_off(tmp_path: Path) -> None:
-    planted = Planted(tmp_path, info=True)
-    await planted.lives()
-    before = as_text(planted.board.status())
-    planted.reload(info=False)
-    await planted.tick(1)
-    after = as_text(planted.board.status())
-    assert PLANTED.search(before)
-    assert not PLANTED.search(after)

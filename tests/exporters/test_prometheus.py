@@ -34,7 +34,6 @@ from tests.support.exposition import (
     SMALL,
     TEXT_0,
     A,
-    B,
     ExpositionBench,
     complaints,
     of_the_library,
@@ -75,20 +74,6 @@ def values(families: Iterable[Any]) -> dict[tuple[str, ...], float]:
         for family in families
         for sample in family.samples
     }
-
-
-def test_both_parsers_read_it_back() -> None:
-    text, openmetrics = (ExpositionBench().text(accept) for accept in ("", OM))
-    expected = {
-        ("dgx_cpu_busy_ratio",): 0.25,
-        ("dgx_disk_read_bytes_total", "nvme0n1"): 1.2e10,
-        ("dgx_disk_read_bytes_total", 'a"b\\c?d'): 5.0,
-        ("dgx_gpu_energy_joules_total", *A): 0.0,
-        ("dgx_gpu_power_watts", *A): 412.345,
-        ("dgx_gpu_power_watts", *B): 60.0,
-    }
-    assert values(parse_text(text)) == expected
-    assert values(parse_openmetrics(openmetrics)) == expected
 
 
 @given(st.text(), st.floats(allow_nan=False, allow_infinity=False))
@@ -141,15 +126,8 @@ def test_a_scrape_of_another_tick_costs_a_fraction_of_what_the_library_takes() -
         rows = [row._replace(value=row.value + 1) for row in rows]
         bench.snapshot = replace(snapshot(reading("a", *rows)), tick=tick)
         shown.append(calls_of(bench.text))
-    assert (
-        shown[-1]
-        < calls_of(lambda: of_the_library(bench.snapshot, bench.clock.monotonic(), "")) / 3
-    )
-
-
-def test_a_name_that_is_no_utf8_costs_nothing_else() -> None:
-    bench = ExpositionBench(snapshot(reading("disk", Sample(READ, ("a\udcff",), 1.0))))
-    assert 'dgx_disk_read_bytes_total{device="a?"} 1.0\n' in bench.text()
+    library = calls_of(lambda: of_the_library(bench.snapshot, bench.clock.monotonic(), ""))
+    assert shown[-1] < library / 3
 
 
 def test_the_process_is_exported_unless_switched_off() -> None:
@@ -198,11 +176,6 @@ def test_promtool_has_no_complaint() -> None:
 @pytest.mark.parametrize(("accept", "content_type"), CASES["accepts"])
 def test_openmetrics_is_spoken_to_who_takes_it(accept: str, content_type: str) -> None:
     assert negotiate(accept).content_type == content_type
-
-
-@given(st.text())
-def test_any_header_gets_an_answer(header: str) -> None:
-    assert negotiate(header).content_type.startswith(("text/plain", OM))
 
 
 # The cache

@@ -78,10 +78,8 @@ def fills(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     folder = tmp_path_factory.mktemp("wrong")
     for name, content in BAD_FILES.items():
         (folder / name).write_bytes(content)
-    assert (
-        in_this_process(f"record {folder}/whole.tape --seconds 0.2 --simulate k40:idle").returncode
-        == 0
-    )
+    made = in_this_process(f"record {folder}/whole.tape --seconds 0.2 --simulate k40:idle")
+    assert made.returncode == 0
     whole = (folder / "whole.tape").read_bytes()
     (folder / "cut.tape").write_bytes(whole[:99])
     content = gzip.decompress(whole)
