@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cache
 from math import floor
 from socket import gethostname
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
@@ -23,7 +23,7 @@ from agent.model import Metric, Snapshot
 from agent.series import SampleStore
 from agent.sources import gpu, instances, system, xid
 from agent.specs import xids
-from exporters.prometheus import Exposition, Format, head, line, start
+from exporters.prometheus import Exposition, head, line, start
 from exporters.settings import DcgmConfig
 
 DCGM_OFF = (
@@ -89,7 +89,7 @@ class DcgmField(msgspec.Struct, frozen=True):
 
 
 class DcgmTable(msgspec.Struct, frozen=True):
-    """The contents of `dcgm.toml`. `labels` maps each label name to a key of `DcgmRow.says`."""
+    """The contents of `dcgm.toml`. `labels` maps label names to keys of a row (see `_rows`)."""
 
     unit: dict[str, DcgmUnit]
     labels: dict[str, str]
@@ -101,14 +101,6 @@ class DcgmTable(msgspec.Struct, frozen=True):
 @cache
 def table() -> DcgmTable:
     return msgspec.convert(beside(__file__), DcgmTable)
-
-
-class DcgmRow(NamedTuple):
-    """A GPU or MIG instance that has series, and its possible label values."""
-
-    uuid: str
-    instance: str
-    says: dict[str, str]
 
 
 @dataclass(eq=False)
@@ -137,7 +129,7 @@ class DcgmExposition(Exposition):
                     found[name][labels] = rate
         self._rates = found
 
-    def write(self, snapshot: Snapshot, at: float, _: Format) -> bytes:
+    def write(self, snapshot: Snapshot, at: float, _: str) -> bytes:
         samples: Samples = defaultdict(dict)
         for metric, labels, value in snapshot.samples(at):
             samples[metric.name][labels] = value
@@ -145,12 +137,13 @@ class DcgmExposition(Exposition):
         texts = (text for one in table().field for text in self._text(one, samples, rows))
         return "".join(texts).encode()
 
-    def _text(self, one: DcgmField, samples: Samples, rows: list[DcgmRow]) -> Iterator[str]:
+    def _text(self, one: DcgmField, samples: Samples, rows: list[dict[str, str]]) -> Iterator[str]:
         """Yield the exposition lines of a field, for each of its names."""
         whole = one.of_gpus(samples, self._rates)
         parts = {labels[1:3]: value for labels, value in samples[one.instance].items()}
         found = []
-        for uuid, instance, says in rows:
+        for says in rows:
+            uuid, instance = says["uuid"], says["instance"]
             value = parts.get((uuid, instance)) if instance and one.instance else whole.get(uuid)
             if value is not None:
                 of_xid = one.metrics == (xid.LAST.name,)
@@ -166,8 +159,8 @@ class DcgmExposition(Exposition):
                 have = {label: says[what] for label, what in labels.items() if says.get(what)}
                 yield line(start(name, (*have,), (*have.values(),)), known.unit[unit].of(value))
 
-    def _rows(self, samples: Samples) -> Iterator[DcgmRow]:
-        """Yield a row for each GPU, or for each MIG instance of a partitioned GPU."""
+    def _rows(self, samples: Samples) -> Iterator[dict[str, str]]:
+        """Yield the possible label values of each GPU, or of each of its MIG instances."""
         driver = next((of["driver_version"] for of in _labelled(samples, system.INFO)), "")
         divided: dict[str, dict[str, str]] = defaultdict(dict)
         for part in _labelled(samples, instances.INSTANCE_INFO):
@@ -179,8 +172,7 @@ class DcgmExposition(Exposition):
             says |= {"index": one["gpu"], "device": f"nvidia{one['gpu']}"}
             says |= {"host": self.host, "driver": driver}
             for number, profile in divided.get(one["uuid"], {"": ""}).items():
-                place = {"instance": number, "profile": profile}
-                yield DcgmRow(one["uuid"], number, {**says, **place})
+                yield {**says, "instance": number, "profile": profile}
 
 
 def _labelled(samples: Samples, metric: Metric) -> Iterator[dict[str, str]]:

@@ -59,9 +59,9 @@ class FleetPages:
         if node.rack in self.dark and request.transport:
             request.transport.abort()
         exposition = self._expositions[node.scenario]
-        page = exposition.page(PLAIN.content_type).plain
+        page = exposition.page(PLAIN).plain
         exposition.answered(f"{request.remote} {node.name}")
-        headers = {hdrs.CONTENT_TYPE: PLAIN.content_type}
+        headers = {hdrs.CONTENT_TYPE: PLAIN}
         return web.Response(body=node_page(node, page).encode(), headers=headers)
 
     async def _targets(self, request: web.Request) -> web.Response:

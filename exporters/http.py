@@ -90,7 +90,7 @@ class AgentPages:
         found = await self._rendered(partial(exposition.page, accept))
         gzip = wants_gzip(request)
         body = found.zipped if gzip else found.plain
-        return coded(body, negotiate(accept).content_type, gzip=gzip, vary=vary)
+        return coded(body, negotiate(accept), gzip=gzip, vary=vary)
 
     async def _rendered(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)

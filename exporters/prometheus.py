@@ -20,17 +20,10 @@ from agent.sources import nvlink
 from exporters.default_set import DefaultSet
 from exporters.settings import Families, MetricsConfig
 
-
-class Format(NamedTuple):
-    """An exposition format: its Content-Type, and the text after the last metric family."""
-
-    content_type: str
-    end: str
-
-
-PLAIN = Format("text/plain; version=0.0.4; charset=utf-8", "")
+PLAIN = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_TYPE = "application/openmetrics-text"
-OPEN = Format(f"{OPEN_TYPE}; version=1.0.0; charset=utf-8", "# EOF\n")
+OPEN = f"{OPEN_TYPE}; version=1.0.0; charset=utf-8"
+"""PLAIN and OPEN: the Content-Types of both exposition formats."""
 
 
 def accepts(header: str, name: str) -> bool:
@@ -41,7 +34,7 @@ def accepts(header: str, name: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def negotiate(accept: str) -> Format:
+def negotiate(accept: str) -> str:
     """Return OpenMetrics 1.0.0 if the client accepts it, as the Prometheus client libraries do, and
     otherwise the Prometheus text format."""
     return OPEN if accepts(accept, OPEN_TYPE) else PLAIN
@@ -159,16 +152,16 @@ class Exposition:
         """Return the page of the latest tick. Rendering may take tens of milliseconds, so this
         method must not be called in the event loop, nor in several threads at a time."""
         form, snapshot, at = negotiate(accept), self.latest(), self.now()
-        page = self._pages.get(form.content_type)
+        page = self._pages.get(form)
         if page is None or page.tick != snapshot.tick or at - page.at > LONGEST:
             plain = self.write(snapshot, at, form)
             page = RenderedPage(snapshot.tick, at, plain, compress(plain, GZIP_LEVEL, mtime=0))
-            self._pages[form.content_type] = page
+            self._pages[form] = page
         return page
 
-    def write(self, snapshot: Snapshot, at: float, form: Format) -> bytes:
+    def write(self, snapshot: Snapshot, at: float, form: str) -> bytes:
         """Return the exposition of a snapshot at time `at` (monotonic seconds)."""
-        lines = self._lines.setdefault(form.content_type, ExpositionLines(form is OPEN))
+        lines = self._lines.setdefault(form, ExpositionLines(form == OPEN))
         families = by_metric(snapshot.samples(at))
         if not self.per_link():
             families = without_single_links(families)
@@ -176,7 +169,7 @@ class Exposition:
         if self.process:
             with suppress(OSError):  # no /proc, or too many open files
                 chosen |= by_metric(process_samples())
-        return (lines.write(chosen) + form.end).encode()
+        return (lines.write(chosen) + "# EOF\n" * lines.openmetrics).encode()
 
     def look(self, snapshot: Snapshot) -> None:
         """Store the series that are above 0 in the first tick, so that they do not count as new."""

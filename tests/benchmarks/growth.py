@@ -103,7 +103,7 @@ async def measure(what: str, size: int) -> Cost:
             with_reads.append((time.thread_time() - began) * 1e3)
         clock.advance(1.0)
         await asyncio.sleep(0)
-    text = exposition.page(PLAIN.content_type).plain.decode().splitlines()
+    text = exposition.page(PLAIN).plain.decode().splitlines()
     return Cost(
         quantiles(costs, n=4)[0],
         quantiles(with_reads, n=4)[0],

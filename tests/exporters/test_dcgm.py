@@ -241,7 +241,7 @@ async def test_over_http_and_off_until_configured(name: str) -> None:
             "/metrics/dcgm",
             headers={"Accept": "application/openmetrics-text", "Accept-Encoding": "gzip"},
         )
-        assert zipped.headers["Content-Type"] == negotiate("").content_type
+        assert zipped.headers["Content-Type"] == negotiate("")
         text = gzip.decompress(await zipped.read())
         assert text == shown.page("").plain
         assert text.startswith(b"# HELP DCGM_FI_DEV_SM_CLOCK ")

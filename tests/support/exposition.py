@@ -184,7 +184,7 @@ class LibraryCollector(Collector):
 
 def of_the_library(snapshot: Snapshot, at: float, accept: str) -> bytes:
     """Return the exposition of prometheus_client for a snapshot."""
-    library = openmetrics if negotiate(accept) is OPEN else exposition
+    library = openmetrics if negotiate(accept) == OPEN else exposition
     return bytes(library.generate_latest(LibraryCollector(snapshot, at)))
 
 
