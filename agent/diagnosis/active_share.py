@@ -272,8 +272,9 @@ def divide(second: ActiveSecond, peers: Mapping[GpuKey, ActiveSecond]) -> Active
     waited = max(waits.values(), default=0.0)  # the longest wait for a GPU in lockstep
     culprit = max(waits, key=waits.__getitem__) if waited else None
     without_work = not_computing(second) if alongside or peers else 0.0
-    if not alongside and peers and _is_low(second) and not at_lower_power(second):
-        without_work = max(without_work, _besides_work(second, WORKING_SM))
+    if not alongside and peers and _is_low(second) and not only_spins(second):
+        besides = _besides_work(second, WORKING_SM)
+        without_work = min(besides, at_lower_power(second) or besides)
     transfers = communicating(second, without_work)
     if culprit is not None:  # once all ranks are ready, a collective takes the same time on each
         last = alongside[culprit]
@@ -297,7 +298,8 @@ def _by_level(
     """Return the shares of an active GPU based on DRAM activity. Without waiting, DRAM activity is
     assumed to be that of `level`, so lower DRAM activity shows how long the GPU waits. The GPU
     waits for the peer that waits least. If all ranks wait, kernel launches are late. Each rank
-    waits while a peer is idle, so the delay is at most the idle time of the most active GPU."""
+    waits while a peer is idle, so the delay is at most the idle time of the most active GPU. Ranks
+    are also idle at the same time, so half of this counts."""
     ranks = (second, *alongside.values())
     least = min(one.activity for one in ranks)
     if level.dram < NOTHING:  # only collectives or work in caches, equal on every rank
@@ -318,7 +320,7 @@ def _by_level(
         transfers = max(transfers, min(_small_messages(second), _besides(second, level)))
         transfers = min(transfers, second.activity - waiting)
         waiting = max(waiting, lower - transfers)  # a pipeline waits in every window
-    late = min(waiting, waits[last], max(0.0, 1.0 - max(one.activity for one in ranks)))
+    late = MOSTLY * min(waiting, waits[last], max(0.0, 1.0 - max(one.activity for one in ranks)))
     waiting -= late
     if waiting < LEAST_WAIT:
         waiting = 0.0

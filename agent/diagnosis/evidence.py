@@ -172,8 +172,9 @@ class Evidence:
 
     @cached_property
     def blocked(self) -> float:
-        """Share of time for which a launching thread waits for files. If no worker or other rank
-        waits for files, the share is at least that for which the cgroup's tasks waited for I/O."""
+        """Share of time for which a launching thread waits for files while its GPU is inactive.
+        While the GPU is active, the thread runs or waits. If no worker or other rank waits for
+        files, the cgroup's tasks do so for at least as long as the kernel counts."""
         own, stalled = self.host.asleep("launching", "dispatching"), 0.0
         peers = self.peers if self.has_ranks else []
         others = [one.host.share("launching", "blocked", seconds=KEPT) for one in peers]
@@ -182,7 +183,8 @@ class Evidence:
         if stalled and not self.context.blocked:  # too short for sampling
             counted = self.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0
             own = min(counted, 1.0 / KEPT)
-        return max(own, stalled)
+        beside = max(0.0, self.second.activity - (self.host.launching or 0.0))
+        return max(0.0, max(own, stalled) - beside)
 
     @property
     def joined(self) -> list["Evidence"]:

@@ -256,13 +256,13 @@ def test_what_is_beneath_the_level_of_work_waits_for_the_peer_that_waits_less() 
     assert found.busy == pytest.approx(0.196, abs=0.03)
     assert (found.waiting, found.waits_for) == (pytest.approx(0.634, abs=0.05), PEER)
     assert its.busy == pytest.approx(0.173, abs=0.03)
-    assert (its.waiting, its.waits_for) == (0.0, None)
+    assert (its.waiting, its.waits_for) == (pytest.approx(0.04, abs=0.001), None)
 
 
-def test_what_all_ranks_wait_while_one_rests_is_too_late_a_launch() -> None:
+def test_half_of_what_all_ranks_wait_while_one_rests_is_too_late_a_launch() -> None:
     mine, theirs = SHARDED
     found, its = divide(mine, {PEER: theirs}), divide(theirs, {PEER: mine})
-    assert found.late == its.late == pytest.approx(0.289 - 6.3 / 30, abs=0.001)
+    assert found.late == its.late == pytest.approx((0.289 - 6.3 / 30) / 2, abs=0.001)
     assert found.total == pytest.approx(mine.activity)
 
 
@@ -307,7 +307,7 @@ def test_a_pipeline_waits_in_every_window_and_its_power_tells() -> None:
     mine = replace(second(92.1, 55.4, 30.2, 23.5, 0.49), power=power, level=WorkLevel(0.65, 0.28))
     found = divide(mine, {PEER: mine})
     assert found.busy == pytest.approx(0.60, abs=0.05)
-    assert divide(mine, {PEER: replace(mine, activity=0.99)}).late == pytest.approx(0.01)
+    assert divide(mine, {PEER: replace(mine, activity=0.99)}).late == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize(("activity", "busy"), [(0.42, 0.34), (0.52, 0.15)])
@@ -335,6 +335,8 @@ def test_of_a_rank_whose_peer_mostly_rests_the_lower_power_is_no_wait() -> None:
         (second(36.6, 12.7, 1.1, 2.0, 0.32), 0.13),  # it plays, and its peer learns
         (second(13.7, 3.9, 0.5, 1.5, 0.05), 0.03),
         (second(36.6, 22.7, 1.1, 2.0, 0.32), 0.366),  # too much SM activity to spin
+        (replace(second(58.0, 18.5, 2.8, 4.8, 2.2), power=PowerLevels(164, 592, 0.94, True)), 0.14),
+        (replace(second(100, 40.0, 4, 21, 2.2), power=PowerLevels(164, 592, 0.5, True)), 0.5),
     ],
 )
 def test_a_rank_that_sends_otherwise_waits_as_its_sm_activity_says(

@@ -131,6 +131,15 @@ def test_a_wait_for_peers_is_not_taken_for_copies() -> None:
         assert (Cause.PCIE in divide_inactive(joined)) is counts
 
 
+def test_copies_from_ranks_gpus_count_at_the_rate_of_the_slot() -> None:
+    """Gradients go to an optimizer on the host, and weights come back."""
+    figures = {**job({}, {}), **threads(0.6, (1.0, 0.0, 0.0)), **copied(2.57e9, 1.25e9)}
+    for metric in (activity.ACTIVITY, activity.SM_ACTIVE):
+        figures |= {(metric, gpu): 0.6 for gpu in (GPU, PEER_LABELS)}
+    found = found_in(evidence(figures, SLOT, others={PEER: GpuHistory()}))
+    assert found == pytest.approx({PCIE: 3.82 / 63, THREAD: 0.4 - 3.82 / 63})
+
+
 def test_a_rank_waits_while_workers_of_its_peer_run_whatever_arrives() -> None:
     figures = {**job({}, {}), **threads(0.4, (0.4, 0.0, 0.0)), **ARRIVES}
     theirs = threads(0.3, (0.3, 0.0, 0.0), (3.0, 0.0, 0.0), workers=8, busiest=0.5)

@@ -245,7 +245,8 @@ def test_a_rank_asleep_waits_for_the_rank_that_saves_and_not_for_the_disk() -> N
     asleep = {**threads(GPU, 0.0), (activity.ACTIVITY, GPU): 0.0, (activity.SM_ACTIVE, GPU): 0.0}
     for metric in (activity.ACTIVITY, activity.SM_ACTIVE):
         asleep[metric, PEER_LABELS] = 0.2
-    asleep[workload.THREADS, (*PEER_LABELS, "launching", "blocked")] = 0.7
+    for doing, time in (("running", 0.2), ("blocked", 0.7)):
+        asleep[workload.THREADS, (*PEER_LABELS, "launching", doing)] = time
     figures = {**job({}, {}, sent=0.0), **asleep, (workload.CGROUP_STALLED, (*GPU, "io")): 0.7}
     shares = divide_inactive(evidence(figures, history=GpuHistory(), others={PEER: GpuHistory()}))
     assert shares[Cause.PEER].seconds == pytest.approx(1.0)
