@@ -27,7 +27,7 @@ from agent.polling.gpu_state import GpuProcesses, GpuState
 from agent.polling.gpu_watch import GpuWatch
 from agent.polling.poller import Poller
 from agent.polling.reads import Read, ReadCosts, ReadSchedule
-from agent.polling.worker import InlineWorker, TapeWorker, Worker
+from agent.polling.worker import InlineWorker, Worker
 from agent.sources import agent_health, allocation, kernel_log, system, workload, xid
 from agent.sources.context import GpuContext, HostOptions
 from agent.sources.system import ExpectedGpus
@@ -163,9 +163,8 @@ class Agent:
 
     def _poller(self, expected: ExpectedGpus) -> Poller:
         settings, clock, gpus = self.settings, self.clock, self.gpus
-        worker: Callable[..., Worker] = InlineWorker if self._inline else Worker
-        if isinstance(clock, TapeClock):
-            worker = TapeWorker
+        inline = self._inline and not isinstance(clock, TapeClock)
+        worker = InlineWorker if inline else Worker
         in_memory = (
             *system.reads(lambda: self.gpus.inventory, self.configuration, self.product, expected),
             agent_health.answers(gpus),
@@ -193,12 +192,9 @@ class Agent:
             report_health=agent_health.reading,
         )
 
-        def busy() -> int:
-            left = gpus.threads.left.values()
-            return sum(one.busy for one in poller.workers) + sum(one.busy for one in left)
-
         if isinstance(clock, TapeClock):
-            clock.busy = busy
+            of, its = poller.workers, gpus.threads
+            clock.busy = lambda: sum(w.busy for w in of) + sum(g.busy for g in its.left.values())
         return poller
 
     def _host_schedules(self) -> dict[str, ReadSchedule]:

@@ -4,15 +4,13 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 
 from agent.cli.assembly import Agent, recorded
 from agent.cli.options import hardware_of, settings_of
-from agent.clock import Clock, SystemClock
+from agent.clock import SystemClock
 from agent.config.atomic_file import check_target
 from agent.errors import BadInput
-from agent.polling.intervals import TICK
 
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -34,7 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
         length = f"{arguments.seconds:g} s, Ctrl-C stops and keeps the tape"
         with suppress(OSError):  # nobody reads it
             print(f"recording to {arguments.file} for {length}", file=sys.stderr)
-        asyncio.run(tick_for(agent, clock, arguments.seconds, lambda: recorder.full))
+        ticks = agent.poller.run(lambda: recorder.full)
+        with suppress(TimeoutError):
+            asyncio.run(asyncio.wait_for(ticks, arguments.seconds))
     except KeyboardInterrupt:
         notes.append("stopped early, the recording so far is kept")
     if recorder.full:
@@ -53,12 +53,3 @@ def stop_once(*_: object) -> None:
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-async def tick_for(agent: Agent, clock: Clock, seconds: float, full: Callable[[], bool]) -> None:
-    """Run the poller for `seconds` of the agent's clock, or until `full` returns True."""
-    ticking = asyncio.create_task(agent.poller.run())
-    end = clock.monotonic() + seconds
-    while (left := end - clock.monotonic()) > 0 and not full():
-        await clock.sleep(min(left, TICK))
-    ticking.cancel()

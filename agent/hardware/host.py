@@ -1,12 +1,12 @@
 """The interface to a host: psutil functions, files, user names, kernel log, and schedulers."""
 
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any
 
 from agent.errors import encodable
 from agent.hardware.files import FileTree, RealFiles
@@ -39,26 +39,13 @@ class Logins:
         return self._names.get(uid, str(uid))
 
 
-class Psutil(Protocol):
-    """The interface of the psutil functions that the agent uses."""
-
-    def disk_io_counters(self, perdisk: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return the counters of each disk since boot, such as read_bytes and busy_time (ms)."""
-
-    def net_io_counters(self, pernic: bool = ..., nowrap: bool = ...) -> Mapping[str, Any]:
-        """Return the counters of each NIC since boot, including bytes_sent and bytes_recv."""
-
-    def cpu_times(self) -> Any:
-        """Return the CPU seconds since boot (user, nice, system, idle, iowait, and so on)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Host:
     """A host: its files, psutil functions, kernel log, the schedulers that assign GPUs to jobs, and
     its TCP sockets. The function `login` returns the user name for a user ID."""
 
     files: FileTree
-    psutil: Psutil
+    psutil: Any  # has the functions disk_io_counters, net_io_counters, and cpu_times
     login: Callable[[int], str] = str
     kernel_log: KernelLog = field(default_factory=KernelLog)
     schedulers: Schedulers = field(default_factory=Schedulers)
@@ -72,7 +59,7 @@ def real_host(history: float = 0.0, kept: Path | None = None) -> Host:
 
     return Host(
         files=RealFiles("/"),
-        psutil=cast(Psutil, psutil),
+        psutil=psutil,
         login=Logins().name,
         kernel_log=RealKernelLog(history, kept),
         schedulers=RealSchedulers(),

@@ -10,47 +10,37 @@ from agent.model import Absence, GpuIdentity, Labels, Reason
 
 @dataclass(slots=True)
 class GpuProcesses:
-    """The PIDs of the compute processes on every GPU, by GPU labels (index, UUID).
+    """The PIDs of the compute processes on every GPU, and the UUIDs of the MIG devices of each GPU
+    in MIG mode, by GPU labels (index, UUID).
 
     The NVML worker writes the entries, and the host worker reads them. Each entry is replaced as a
     whole, so that no lock is necessary.
     """
 
-    _by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
-    _divided: dict[Labels, tuple[str, ...]] = field(default_factory=dict)
-
-    def set_processes(self, gpu: Labels, pids: Iterable[int]) -> None:
-        self._by_gpu[gpu] = tuple(pids)
-
-    def divide(self, gpu: Labels, uuids: Iterable[str]) -> None:
-        self._divided[gpu] = tuple(uuids)
-
-    @property
-    def divided(self) -> bool:
-        """Whether any GPU is in MIG mode."""
-        return bool(self._divided)
+    by_gpu: dict[Labels, tuple[int, ...]] = field(default_factory=dict)
+    divided: dict[Labels, tuple[str, ...]] = field(default_factory=dict)
 
     def parents(self) -> dict[str, str]:
-        parents = {gpu[1]: gpu[1] for gpu in list(self._by_gpu)}
-        for gpu, uuids in list(self._divided.items()):
+        parents = {gpu[1]: gpu[1] for gpu in list(self.by_gpu)}
+        for gpu, uuids in list(self.divided.items()):
             parents.update(dict.fromkeys(uuids, gpu[1]))
         return parents
 
     def keep(self, gpus: Iterable[Labels]) -> None:
         """Remove the entries of all GPUs that are not in `gpus`, such as lost GPUs."""
         kept = set(gpus)
-        for table in (self._by_gpu, self._divided):
+        for table in (self.by_gpu, self.divided):
             for gone in table.keys() - kept:
                 del table[gone]
 
     @property
     def at_rest(self) -> bool:
         """Whether there is at least one GPU, and no GPU has a process."""
-        there = list(self._by_gpu.values())
+        there = list(self.by_gpu.values())
         return bool(there) and not any(there)
 
     def __iter__(self) -> Iterator[tuple[Labels, tuple[int, ...]]]:
-        return iter(list(self._by_gpu.items()))
+        return iter(list(self.by_gpu.items()))
 
 
 WINDOW_SECONDS = 30.0  # Seconds per window; the longest visit is kept for two windows

@@ -104,6 +104,10 @@ class Worker:
                 self._begin()
         if self.leave is not None and (self._relief is None or self._relief.done()):
             self._relief = asyncio.ensure_future(self._relieve(self.leave))
+        if isinstance(self.clock, TapeClock):  # a turn takes no time, unless a call of it hung
+            self.clock.rest()
+            if not self.busy:
+                settle(ended)
         return ended
 
     def finished(self) -> list[Finished]:
@@ -171,20 +175,6 @@ class InlineWorker(Worker):
 
     def _start(self) -> None:
         """Do nothing, because this worker has no thread."""
-
-
-@dataclass(eq=False)
-class TapeWorker(Worker):
-    """A worker on the clock of a recording. A turn takes no time, unless a call of it hung."""
-
-    clock: TapeClock
-
-    def start_turn(self) -> asyncio.Future[None]:
-        ended = super().start_turn()
-        self.clock.rest()
-        if not self.busy:
-            settle(ended)
-        return ended
 
 
 def settle(future: asyncio.Future[None]) -> None:

@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from stat import S_ISREG
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 import pynvml
 from msgspec import Meta, Struct, convert
@@ -24,7 +24,7 @@ from msgspec import Meta, Struct, convert
 from agent.clock import Clock, SystemClock, TapeClock
 from agent.errors import LogEvent, log
 from agent.hardware.files import FileTree
-from agent.hardware.host import Host, Psutil
+from agent.hardware.host import Host
 from agent.hardware.kernel_log import KernelLog, LogLine
 from agent.hardware.sockets import Found, TcpSocket
 from agent.model import Absent, Reason
@@ -326,7 +326,7 @@ class TapePlayer:
 
         psutil = SimpleNamespace(**{name: partial(counters, name) for name in answers.PSUTIL})
         log = TapedLog(self)
-        self.host = Host(files, cast(Psutil, psutil), kernel_log=log, sockets=files.sockets)
+        self.host = Host(files, psutil, kernel_log=log, sockets=files.sockets)
 
     @property
     def finished(self) -> bool:

@@ -6,14 +6,14 @@ from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pynvml
 
 from agent.clock import Clock
 from agent.config.atomic_file import atomic_write
 from agent.hardware.files import FileTree
-from agent.hardware.host import Host, Psutil
+from agent.hardware.host import Host
 from agent.hardware.kernel_log import KernelLog, LogLine, nameless, parsed
 from agent.hardware.sockets import Found, Sockets, TcpSocket
 from agent.replay import answers
@@ -233,7 +233,7 @@ class TapeRecorder:
         psutil = SimpleNamespace(**{name: partial(counters, name) for name in answers.PSUTIL})
         self.host = Host(
             files=files,
-            psutil=cast(Psutil, psutil),
+            psutil=psutil,
             sockets=partial(files.sockets, host.sockets),
             kernel_log=RecordingLog(host.kernel_log, self._writer, masks),
         )

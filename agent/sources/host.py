@@ -5,10 +5,11 @@ import errno
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from agent.hardware import processes
 from agent.hardware.files import FileTree, absent_from, names_in, read_text, text_or_nothing
-from agent.hardware.host import Host, Psutil
+from agent.hardware.host import Host
 from agent.metrics import declared_beside
 from agent.model import Absent, ReadKey, Reason
 from agent.polling import intervals
@@ -32,7 +33,7 @@ class CpuBusy:
     """Reads the CPU utilization since the previous read, and the time that CPUs waited for disks.
     The first read has no utilization."""
 
-    def __init__(self, psutil: Psutil) -> None:
+    def __init__(self, psutil: Any) -> None:
         self._psutil = psutil
         self._before: tuple[float, float] | None = None
 

@@ -41,9 +41,8 @@ class Instances:
         there: dict[int, list[mig.MigDevice]] = {}
         for one in mig.devices(self.gpu.device):
             there.setdefault(one.gpu_instance, []).append(one)
-        self.gpu.gpu_processes.divide(
-            self.gpu.device.labels, [one.uuid for parts in there.values() for one in parts]
-        )
+        uuids = tuple(one.uuid for parts in there.values() for one in parts)
+        self.gpu.gpu_processes.divided[self.gpu.device.labels] = uuids
         keys = {(number, parts[0].uuid) for number, parts in there.items()}
         for gone in self._gpm.keys() - keys:
             self._gpm.pop(gone).close()

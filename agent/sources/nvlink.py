@@ -19,10 +19,6 @@ TRANSMITTED = _METRICS["dgx_nvlink_transmitted_bytes_total"]
 RECEIVED = _METRICS["dgx_nvlink_received_bytes_total"]
 WIRE_TRANSMITTED = _METRICS["dgx_nvlink_wire_transmitted_bytes_total"]
 WIRE_RECEIVED = _METRICS["dgx_nvlink_wire_received_bytes_total"]
-LINK_TRANSMITTED = _METRICS["dgx_nvlink_link_transmitted_bytes_total"]
-LINK_RECEIVED = _METRICS["dgx_nvlink_link_received_bytes_total"]
-LINK_WIRE_TRANSMITTED = _METRICS["dgx_nvlink_link_wire_transmitted_bytes_total"]
-LINK_WIRE_RECEIVED = _METRICS["dgx_nvlink_link_wire_received_bytes_total"]
 LINK_UP = _METRICS["dgx_nvlink_link_up"]
 LINK_INFO = _METRICS["dgx_nvlink_link_info"]
 LINKS = _METRICS["dgx_nvlink_links"]
@@ -32,9 +28,10 @@ ERRORS = _METRICS["dgx_nvlink_errors_total"]
 _FIELDS = (138, 139, 140, 141)
 """Field IDs for KiB of payload transmitted and received, and KiB with protocol overhead."""
 
-_OF_ALL = TRANSMITTED, RECEIVED, WIRE_TRANSMITTED, WIRE_RECEIVED
-_OF_LINK = LINK_TRANSMITTED, LINK_RECEIVED, LINK_WIRE_TRANSMITTED, LINK_WIRE_RECEIVED
-TOTALS, PER_LINK = (dict(zip(these, _FIELDS, strict=True)) for these in (_OF_ALL, _OF_LINK))
+TOTALS = dict(zip((TRANSMITTED, RECEIVED, WIRE_TRANSMITTED, WIRE_RECEIVED), _FIELDS, strict=True))
+PER_LINK = {
+    _METRICS[str(of).replace("nvlink", "nvlink_link")]: number for of, number in TOTALS.items()
+}
 NVLINK5_BYTES = {138: 202, 139: 204}  # bytes instead of KiB
 KINDS = _METRICS.kinds[ERRORS.name]
 

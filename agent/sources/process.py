@@ -67,7 +67,7 @@ class Processes:
             if used > 1 << 30:  # a container does not see the processes of the host
                 raise HIDDEN.without_traceback()
         finally:  # if the driver refuses the call, no processes are known
-            self.gpu.gpu_processes.set_processes(self.gpu.device.labels, working)
+            self.gpu.gpu_processes.by_gpu[self.gpu.device.labels] = tuple(working)
         self.gpu.state.has_processes = bool(working)
         out.add(PROCESSES, len(working))
         for pid in working:

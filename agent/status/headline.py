@@ -44,10 +44,6 @@ def _broken(facts: SeenTick, most: int) -> Iterator[HeadlineClause]:
         yield _driver_hangs(facts, silent)
         most, told = 1, OF_DRIVER | UNSEEN
     elif inventory.why_not:
-        if _driver_known(facts):
-            yield HeadlineClause(
-                level=Level.CRITICAL, text=f"No GPU is monitored: {inventory.why_not}"
-            )
         return
     lost = [gpu for gpu in facts.gpus if gpu.lost and not silent]
     if lost:
@@ -114,12 +110,6 @@ def _lost(facts: SeenTick, lost: Sequence[Judged]) -> HeadlineClause:
     return replace(found, gpus=tuple(gpu.number for gpu in lost))
 
 
-def _driver_known(facts: SeenTick) -> bool:
-    """Return whether the agent has seen GPUs, and has not released the driver for an upgrade."""
-    inventory = facts.source.inventory
-    return inventory.most > 0 and inventory.reason is not Reason.RELEASED
-
-
 def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
     inventory = facts.source.inventory
     if silence(facts.snapshot):
@@ -128,8 +118,9 @@ def _work(facts: SeenTick) -> Iterator[HeadlineClause]:
             yield HeadlineClause(level=None, text=text)
         return
     if inventory.why_not:
-        if not _driver_known(facts):
-            yield HeadlineClause(level=None, text=f"No GPU is monitored: {inventory.why_not}")
+        gone = inventory.most > 0 and inventory.reason is not Reason.RELEASED  # not for an upgrade
+        level = Level.CRITICAL if gone else None
+        yield HeadlineClause(level=level, text=f"No GPU is monitored: {inventory.why_not}")
         return
     if not facts.gpus:
         yield HeadlineClause(level=None, text="The NVIDIA driver sees no GPU")

@@ -11,7 +11,7 @@ from agent.limits.paths import PathAccounts
 from agent.limits.topology import gpus_by_address
 from agent.model import Labels
 from agent.ranges import pci_address
-from agent.series import Derived, SampleStore
+from agent.series import SampleStore
 from agent.sources import nvlink
 from agent.specs.sheets import SystemSpec
 from agent.status.findings import Ailing
@@ -33,14 +33,12 @@ class FarEnds:
     remembered after the link goes down, because the link then no longer reports it."""
 
     ends: dict[Labels, int | None] = field(default_factory=dict)
-    _derived: Derived = field(default_factory=Derived)
 
     def take(self, samples: SampleStore, spec: SystemSpec | None) -> None:
         found = [labels for labels, _ in samples.fresh(nvlink.LINK_INFO)]
         if not found:
             return
         by_address = gpus_by_address(samples)
-        self.ends = {**self.ends}
         for index, uuid, link, remote, address in found:
             peer = by_address.get(pci_address(address))
             if remote == "switch":
@@ -65,14 +63,10 @@ class FarEnds:
         self, samples: SampleStore, ratios: Mapping[Labels, float], *, all_of: bool
     ) -> list["Link"]:
         """Return the links with a known remote end, or all links if `all_of` is true."""
-        return self._derived.of(
-            "links",
-            (samples.latest(nvlink.LINK_UP), self.ends, ratios, all_of),
-            lambda: sorted(
-                Link(int(one[0]), int(one[2]), self.ends.get(one), bool(up), ratios.get(one))
-                for one, up in samples.all(nvlink.LINK_UP).items()
-                if one in self.ends or all_of
-            ),
+        return sorted(
+            Link(int(one[0]), int(one[2]), self.ends.get(one), bool(up), ratios.get(one))
+            for one, up in samples.all(nvlink.LINK_UP).items()
+            if one in self.ends or all_of
         )
 
 

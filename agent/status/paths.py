@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from itertools import groupby
 from math import log, log2
 from statistics import fmean
@@ -18,20 +17,10 @@ from agent.sources import disk, infiniband, network
 from agent.specs.sheets import Limit
 from agent.status.findings import Ailing
 from agent.status.model import Level, PathKind, PathRow, PathStatus
-from agent.status.words import figure, rate
+from agent.status.words import PATHS, figure, rate
 
 INWARD = ("receive", "read", "total")
 """Directions in the left column of the table: transfers to the GPU or host, and totals."""
-
-TITLES = {
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "hbm": "HBM",
-    "disk": "Disks",
-    "network": "Network",
-    "infiniband": "InfiniBand",
-}
-"""Titles of the kinds of paths, in the order in which they are shown."""
 
 DIRECTIONS = ("transmit", "receive", "read", "write", "total")
 ORIGINS = {"spec": "spec sheet", "hardware": "hardware now"}
@@ -87,7 +76,7 @@ def _sorted_ways(bandwidth: PathAccounts, samples: SampleStore) -> list[Way]:
 
 def _place(way: Way) -> tuple[object, ...]:
     """Return a key that sorts paths by kind, device (in natural order), UUID, and direction."""
-    key, order = way.key, [*TITLES]
+    key, order = way.key, [*PATHS]
     place = order.index(key.path) if key.path in order else len(order)
     return place, natural(key.device), key.uuid, key.direction
 
@@ -312,7 +301,7 @@ def path_kinds(
         found.append(
             PathKind(
                 path=path,
-                title=TITLES.get(path, path),
+                title=PATHS.get(path, (path,))[0],
                 directions=tuple(d for d in DIRECTIONS if d in directions),
                 devices=devices,
                 threshold_ratio=ways[0].threshold_ratio if ratios else None,
@@ -330,11 +319,10 @@ def path_kinds(
 def _limits(path: str, ways: Sequence[PathStatus]) -> str:
     """Return a text about the limits of a kind of path, most frequent first, for example `limit 150
     GB/s (spec sheet), 125 GB/s on gpu0 (hardware now)`."""
-    each: dict[str, list[LimitOf]] = {}
+    each: dict[str, list[PathStatus]] = {}
     for way in ways:
-        of_way = way.limit_bytes_per_second, way.origin, way.device
-        each.setdefault(way.direction, []).append(of_way)
-    by_way = {direction: _limits_of(path, tuple(its)) for direction, its in each.items()}
+        each.setdefault(way.direction, []).append(way)
+    by_way = {direction: _limits_of(path, its) for direction, its in each.items()}
     alike = len(set(by_way.values())) == 1
     words = [*by_way.values()][:1] if alike else [f"{d}: {text}" for d, text in by_way.items()]
     if path == "nvlink":
@@ -344,15 +332,10 @@ def _limits(path: str, ways: Sequence[PathStatus]) -> str:
     return "; ".join(words)
 
 
-LimitOf = tuple[float | None, str | None, str]
-"""A limit, its origin, and the device to which it applies."""
-
-
-@lru_cache(maxsize=64)
-def _limits_of(path: str, ways: tuple[LimitOf, ...]) -> str:
+def _limits_of(path: str, ways: Sequence[PathStatus]) -> str:
     groups: defaultdict[tuple[float | None, str | None], list[str]] = defaultdict(list)
-    for limit, origin, device in ways:
-        groups[limit, origin].append(device)
+    for way in ways:
+        groups[way.limit_bytes_per_second, way.origin].append(way.device)
     rest = groups.pop((None, None), [])
     known = sorted(groups.items(), key=lambda item: -len(item[1]))
     if not known:

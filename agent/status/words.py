@@ -39,14 +39,14 @@ SOON = 10.0
 """Minimum duration in seconds that texts mention. Shorter durations would change every second."""
 
 PATHS = {
-    "nvlink": "NVLink",
-    "pcie": "PCIe",
-    "hbm": "HBM",
-    "disk": "disk",
-    "network": "network port",
-    "infiniband": "InfiniBand port",
+    "nvlink": ("NVLink", "NVLink"),
+    "pcie": ("PCIe", "PCIe"),
+    "hbm": ("HBM", "HBM"),
+    "disk": ("Disks", "disk"),
+    "network": ("Network", "network port"),
+    "infiniband": ("InfiniBand", "InfiniBand port"),
 }
-"""Names of the kinds of data paths in texts."""
+"""Titles of the kinds of data paths, in the order in which they are shown, and names in texts."""
 
 FACTS: Mapping[FactKind, Parts] = {
     FactKind(kind): parts for kind, parts in beside(__file__, "facts").items()
@@ -125,7 +125,7 @@ def _given(figures: Iterable[Figure], names: Sequence[str]) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if names:
         given |= {"names": ", ".join(names), "n": _Amount(len(names))}
-        given |= {"further": ", ".join(names[2:]), "path": PATHS.get(names[0], names[0])}
+        given |= {"further": ", ".join(names[2:]), "path": PATHS.get(names[0], names[:1])[-1]}
     for name, value, limit, unit in figures:
         scale = SCALES.get(unit, 1.0)
         given[name] = _Amount(value * scale)

@@ -8,11 +8,8 @@ import msgspec
 from agent.model import Snapshot
 from agent.status.build import StatusBoard
 
-Event = bytes
-"""An encoded server-sent event."""
 
-
-def event(name: str, data: bytes) -> Event:
+def event(name: str, data: bytes) -> bytes:
     """Return a server-sent event in its wire format."""
     return b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
@@ -70,7 +67,7 @@ class Feed:
             return False
         return True
 
-    def news(self, client: Client) -> list[Event]:
+    def news(self, client: Client) -> list[bytes]:
         """Return the events that the client has not received yet, and mark them as sent."""
         if self.board.tick == client.tick or self.board.tick < 0:
             return []

@@ -66,7 +66,7 @@ def ticks(command: list[str], processes: int, seconds: int) -> list[float]:
         on_gpus, clock = GpuProcesses(), FrozenClock()
         for gpu in range(8):
             pids = (child.pid for child in children[gpu::8])
-            on_gpus.set_processes((str(gpu), f"GPU-{gpu}"), pids)
+            on_gpus.by_gpu[str(gpu), f"GPU-{gpu}"] = tuple(pids)
         options = HostOptions(Configuration(Settings()), every=lambda: 1.0)
         (read,) = workload.reads(real_host(0.0), clock, options, on_gpus, Allocations())
         costs = []

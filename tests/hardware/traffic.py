@@ -153,6 +153,6 @@ def link_sum(watcher: Watcher) -> Iterator[Figure]:
         parts = [
             points[-1].value
             for (name, key), points in watcher.series.items()
-            if name == nvlink.LINK_RECEIVED.name and key[0] == index
+            if name == [*nvlink.PER_LINK][1].name and key[0] == index
         ]
         yield Figure(f"gpu{index} sum of {len(parts)} links", sum(parts) / total, 0.999, 1.001, "")

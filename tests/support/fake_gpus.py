@@ -83,7 +83,7 @@ class GpuBench:
         self.watch = XidWatch(self.inventory.events, self.counts)
 
     def build(self, device: NvmlDevice, state: GpuState, count: int) -> list[Read]:
-        host = Host(RealFiles("/nonexistent"), psutil=None)  # type: ignore[arg-type]
+        host = Host(RealFiles("/nonexistent"), psutil=None)
         gpm = gpm_of(device, state, self.clock)
         return list(gpu_reads(GpuContext(device, state, self.clock, count, gpm, host)))
 

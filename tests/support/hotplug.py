@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agent.hardware.files import FileTree
-from agent.hardware.host import Host, Psutil
+from agent.hardware.host import Host
 from agent.simulator.host import SimulatedDiskCounters, SimulatedNicCounters
 
 MOVED = 10_000_000
@@ -120,7 +120,7 @@ class PluggedPsutil:
     plugs: Hotplug
 
     @property
-    def _inner(self) -> Psutil:
+    def _inner(self) -> Any:
         return self.plugs.host.psutil
 
     def disk_io_counters(self, perdisk: bool = True, nowrap: bool = True) -> Mapping[str, Any]:

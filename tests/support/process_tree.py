@@ -82,7 +82,7 @@ class ProcessTree:
         shutil.rmtree(self.root / f"proc/{pid}")
 
     def occupy(self, *pids: int, gpu: tuple[str, str] = GPU) -> None:
-        self.gpu_processes.set_processes(gpu, pids)
+        self.gpu_processes.by_gpu[gpu] = tuple(pids)
 
     def thread(
         self, pid: int, tid: int, state: str, ran: float, queued: float = 0.0, *, woken: int = 1

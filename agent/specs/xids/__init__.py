@@ -6,7 +6,6 @@ Their action also depends on the unit, the severity, and two words in the kernel
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from msgspec import Struct, convert
 
@@ -36,15 +35,13 @@ OLDER = frozenset({"kepler", "maxwell", "pascal", "volta"})
 NVLINK5 = range(144, 151)  # NVLink 5 codes
 
 
-@cache
-def _table() -> dict[str, Any]:
-    return beside(__file__, "codes")
+_TABLE = beside(__file__, "codes")
 
 
 @cache
 def first_steps(table: str = "first_step") -> Mapping[str, str]:
     """Return the advice for each action, or the texts in another table of codes.toml."""
-    return convert(_table()[table], dict[str, str])
+    return convert(_TABLE[table], dict[str, str])
 
 
 @cache
@@ -52,7 +49,7 @@ def catalogue() -> Mapping[int, XidMeaning]:
     """Return the meaning of every known XID code."""
     return {
         code: convert({**row, "code": code}, XidMeaning)
-        for row in _table()["xid"]
+        for row in _TABLE["xid"]
         for code in row["codes"]
     }
 

@@ -211,7 +211,7 @@ def test_an_order_that_is_not_known_leaves_gpus_unknown(tmp_path: Path, gres: st
 def test_parts_of_a_gpu_shift_the_places_of_others(tmp_path: Path) -> None:
     """GPU 0 in three instances: IDX:2 is the third of them, and not GPU 2."""
     tree = AllocationTree(tmp_path, slurm=True)
-    tree.gpu_processes.divide(GPU, ("MIG-1", "MIG-2", "MIG-3"))
+    tree.gpu_processes.divided[GPU] = ("MIG-1", "MIG-2", "MIG-3")
     tree.answers.jobs = [SlurmJob("7", "ada", gres=[("node02", "gpu:1g.10gb:1(IDX:2)")])]
     reading = tree.look()
     assert reading.samples == ()

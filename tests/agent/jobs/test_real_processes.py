@@ -118,7 +118,7 @@ def test_figures_of_real_processes() -> None:
         burner, sleeper, waiter = launcher.children()
         wait_until(lambda: sleeper.status() == psutil.STATUS_SLEEPING)
         wait_until(lambda: waiter.status() == psutil.STATUS_DISK_SLEEP)
-        gpu_processes.set_processes(GPU, (launcher.pid,))
+        gpu_processes.by_gpu[GPU] = (launcher.pid,)
         read, burnt, spent = reader(gpu_processes), [], []
         for _ in range(6):  # the first is forgotten by the last
             time.sleep(BETWEEN)
@@ -144,7 +144,7 @@ def test_a_look_at_eight_gpus_is_little_work() -> None:
     several = f"import subprocess as s\n[s.Popen(['sleep', '600']) for _ in range(8)]\n{SLEEP}"
     with launched(*[several] * 8) as above:
         for number, launcher in enumerate(above.children()):
-            gpu_processes.set_processes((str(number), f"GPU-{number}"), (launcher.pid,))
+            gpu_processes.by_gpu[str(number), f"GPU-{number}"] = (launcher.pid,)
         read = reader(gpu_processes)
         read()  # meets them
         by_source, calls, readings = [], [], []

@@ -108,7 +108,7 @@ def test_one_pair_of_a_cube_mesh_is_full_at_a_sixth_of_its_gpu() -> None:
     for at in (0.0, 60.0):
         both = (
             Sample(nvlink.WIRE_TRANSMITTED, ("0", "GPU-0"), 24e9 * at),
-            Sample(nvlink.LINK_WIRE_TRANSMITTED, ("0", "GPU-0", "2"), 24e9 * at),
+            Sample([*nvlink.PER_LINK][2], ("0", "GPU-0", "2"), 24e9 * at),
         )
         samples.take(at, [Reading(ReadKey("nvlink", "links"), at, 60.0, both)])
         paths.observe(samples)

@@ -88,9 +88,9 @@ def test_ampere_shows_no_activity_of_an_instance() -> None:
 
 def test_a_pod_with_an_instance_was_given_its_gpu() -> None:
     there = GpuProcesses()
-    there.set_processes(("0", "GPU-a"), ())
-    there.set_processes(("1", "GPU-b"), ())
-    there.divide(("1", "GPU-b"), ("MIG-1", "MIG-2"))
+    there.by_gpu["0", "GPU-a"] = ()
+    there.by_gpu["1", "GPU-b"] = ()
+    there.divided["1", "GPU-b"] = ("MIG-1", "MIG-2")
     ids = {"one": ["MIG-2"], "two": ["GPU-a::3", "MIG-9"]}
     pods = [("lab", pod, "main", [("nvidia.com/gpu", i) for i in its]) for pod, its in ids.items()]
     given = of_pods(pods, Devices(there.parents(), {}, {}))
