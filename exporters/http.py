@@ -64,9 +64,8 @@ class AgentPages:
         app.router.add_get("/api/v1/jobs", jobs)
         app.router.add_get("/api/v1/hours", self._written(self.hours, bytes))
         if self.feed is not None:
-            app[page.FEED] = self.feed
-            app.router.add_get("/api/v1/stream", page.stream)
-            app.on_shutdown.append(page.close)
+            app.router.add_get("/api/v1/stream", partial(page.stream, self.feed))
+            app.on_shutdown.append(self.feed.close)
         app.router.add_get("/api{rest:.*}", _no_such_address)
         page.add_routes(app.router, self.feed)
         return app

@@ -70,14 +70,8 @@ def condition_of(agent: Agent) -> str:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent until SIGTERM or Ctrl-C. Hardware errors do not stop it."""
-    if _run(arguments):
-        execute_again()
-    return 0
-
-
-def _run(arguments: argparse.Namespace) -> bool:
-    """Run the agent until a signal arrives or a restart is requested. Return whether to restart."""
+    """Run the agent until SIGTERM, Ctrl-C, or a request for a restart. Hardware errors do not stop
+    it."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     early = MemoryHandler(1000, flushOnClose=False)  # until logging is configured
     logging.getLogger().addHandler(early)
@@ -109,9 +103,12 @@ def _run(arguments: argparse.Namespace) -> bool:
     disclosure = Disclosure(agent.configuration)
     hours = HourlySums(agent.diagnosis.accounts, kept, lambda: disclosure.names)
     try:
-        return asyncio.run(_serve(agent, hardware, web=web, hours=hours, reload=reload))
+        again = asyncio.run(_serve(agent, hardware, web=web, hours=hours, reload=reload))
     finally:
         hours.close()
+    if again:
+        execute_again()
+    return 0
 
 
 def _startable(settings: Settings) -> Settings:
@@ -146,7 +143,7 @@ async def _serve(
     agent.watch.start()
     stop = stop_signal()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, reload.ask)
+    loop.add_signal_handler(signal.SIGHUP, reload.asked.set)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # they would terminate the program
         ignored = LogEvent("signal_ignored", signal=number.name, see="driver.release_file")
         loop.add_signal_handler(number, log.warning, ignored)

@@ -12,7 +12,7 @@ from agent.errors import BadInput, Failure, LogEvent, log
 
 @dataclass(slots=True, eq=False)
 class Reload:
-    """Reloads the settings on request. `good` is true if the last reload was successful.
+    """Reloads the settings when `asked` is set. `good` is true if the last reload was successful.
 
     `read` returns the new settings, or raises BadInput if they are invalid. It runs on a separate
     thread, because it reads files. `follow` is called with the new settings after they have taken
@@ -25,19 +25,16 @@ class Reload:
     under_way: Callable[[], AbstractContextManager[None]] = nullcontext
     good: bool = True
     _started_with: Settings = field(init=False)
-    _asked: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
         self._started_with = self.configuration.current
 
-    def ask(self) -> None:
-        self._asked.set()
-
     async def run(self) -> None:
         """Reload the settings after each request. This coroutine runs forever."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self.asked.wait()
+            self.asked.clear()
             with self.under_way():
                 await self.reload()
 

@@ -4,6 +4,7 @@ The interface consists of the pynvml functions that the agent uses. A simulated 
 has the same functions, constants, and errors as pynvml.
 """
 
+import ctypes
 import functools
 import signal
 import subprocess
@@ -52,6 +53,14 @@ MISSHAPEN = (TypeError, LookupError, AttributeError, ValueError)
 def misshapen(what: str, error: Exception) -> Absent:
     why = f"{what} is not as declared ({type(error).__name__}: {error!s:.60})"
     return Absent(Reason.IMPLAUSIBLE, why)
+
+
+def address_of(pointer: Any) -> Any:
+    """Return the address of an opaque NVML pointer. Return any other object itself."""
+    try:
+        return ctypes.cast(pointer, ctypes.c_void_p).value
+    except (ctypes.ArgumentError, TypeError):
+        return pointer
 
 
 class Nvml:

@@ -41,10 +41,6 @@ class TrafficCounter(NamedTuple):
     direction: str
     payload: Metric | None = None
 
-    @property
-    def share(self) -> bool:
-        return self.path == "hbm"
-
 
 def _both(path: str, sent: Metric, received: Metric) -> tuple[TrafficCounter, TrafficCounter]:
     return TrafficCounter(sent, path, "transmit"), TrafficCounter(received, path, "receive")
@@ -129,13 +125,14 @@ class PathAccounts:
             if path is not None:
                 path.ratio = None
             return
-        moved = point.value * limit.bytes_per_second if traffic.share else point.value
+        is_ratio = traffic.path == "hbm"
+        moved = point.value * limit.bytes_per_second if is_ratio else point.value
         every = (point.until - point.at) / EXPIRY_INTERVALS
         if path is None:
             self.paths[key] = PathAccount(point.at, moved, point.until, every=every)
             return
         seconds = point.at - path.at
-        grown = moved * seconds if traffic.share else moved - path.bytes
+        grown = moved * seconds if is_ratio else moved - path.bytes
         longest = EXPIRY_INTERVALS * max(path.every, every)  # shorter intervals during bursts
         path.at, path.bytes, path.until, path.every = point.at, moved, point.until, every
         if grown < 0 or not 0 < seconds <= longest:

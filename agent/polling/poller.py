@@ -12,7 +12,7 @@ from agent.errors import Failure, LogEvent, log
 from agent.model import Reading, ReadKey, Snapshot
 from agent.polling import intervals
 from agent.polling.reads import ReadCosts
-from agent.polling.worker import Finished, Guard, Worker, settle
+from agent.polling.worker import Guard, Worker, settle
 from agent.series import SampleStore
 
 
@@ -80,9 +80,6 @@ class ProcessorWaits:
 HEALTH_KEY = ReadKey("agent", "health")
 
 
-HealthReport = Callable[[Snapshot, "Poller"], Reading]
-"""A function that returns the agent's own metrics, given a snapshot and the poller."""
-
 Listener = Callable[[Snapshot], None]
 """A function that the poller calls with the snapshot of every tick. It runs in the event loop, so
 it must be fast. Only `Poller.latest` includes readings of observers and the agent's own metrics."""
@@ -99,7 +96,9 @@ class Poller:
     read_costs: ReadCosts
     clock: Clock
     observers: Sequence[Observer] = ()
-    report_health: HealthReport = lambda now, _: Reading(HEALTH_KEY, now.at, intervals.TICK)
+    report_health: Callable[[Snapshot, "Poller"], Reading] = (  # returns the agent's own metrics
+        lambda snapshot, _: Reading(HEALTH_KEY, snapshot.at, intervals.TICK)
+    )
     config_ok: Callable[[], bool] = lambda: True
     certificate_ends: Callable[[], float | None] = lambda: None
     disclose: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot
@@ -156,12 +155,16 @@ class Poller:
         gone: set[ReadKey] = set()
         for worker in self.workers:
             for finished in worker.finished():
-                self._take(finished, worker)
-                if isinstance(finished, Reading):
-                    fresh.append(finished)
-                else:
+                if isinstance(finished, ReadKey):
+                    self._readings.pop(finished, None)
                     gone.add(finished)
                     fresh = [reading for reading in fresh if reading.key != finished]
+                    continue
+                before = self._readings.get(finished.key)
+                _log_change(finished, before.failure if before else None)
+                self._worker_of[finished.key.source] = worker
+                self._readings[finished.key] = finished
+                fresh.append(finished)
         with self._understood:
             snapshot = self._gathered()
             self.samples.take(snapshot.at, fresh, gone)
@@ -203,15 +206,6 @@ class Poller:
         await asyncio.gather(*turns, return_exceptions=True)
         timeout.cancel()
 
-    def _take(self, finished: Finished, worker: Worker) -> None:
-        if isinstance(finished, ReadKey):
-            self._readings.pop(finished, None)
-            return
-        self._worker_of[finished.key.source] = worker
-        before = self._readings.get(finished.key)
-        self._readings[finished.key] = finished
-        _log_change(finished, before.failure if before else None)
-
     def _gathered(self) -> Snapshot:
         now = self.clock.monotonic()
         self.clock_steps.check()
@@ -226,7 +220,8 @@ class Poller:
         self.stuck = stuck
         sources = (source for source, worker in self._worker_of.items() if worker.name in stuck)
         self.stalled = stuck.union(sources)
-        turns = {w.name: w.began for w in self.workers if took[w.name] > SILENT}
+        late = (worker for worker in self.workers if took[worker.name] > SILENT)
+        turns = {worker.name: turn.since for worker in late if (turn := worker.turn)}
         tick, wall = self._data.tick + 1, self.clock.time()
         return Snapshot(tick, now, wall, dict(self._readings), turns=turns)
 

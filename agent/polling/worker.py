@@ -84,7 +84,7 @@ class Worker:
     _turns: SimpleQueue[None] = field(default_factory=SimpleQueue)
     _waiting: list[Callable[[], None]] = field(default_factory=list)
     _threads: int = 0  # number of threads; only the latest runs turns
-    _turn: Stopwatch | None = None
+    turn: Stopwatch | None = None  # the current one
     _relief: "asyncio.Future[None] | None" = None
 
     def __post_init__(self) -> None:
@@ -119,14 +119,8 @@ class Worker:
     @property
     def stalled_for(self) -> float:
         """Wall-clock seconds for which `work` has been running, excluding waits for a CPU."""
-        turn = self._turn  # the worker's thread may clear it at any time
+        turn = self.turn  # the worker's thread may clear it at any time
         return 0.0 if turn is None else turn.took
-
-    @property
-    def began(self) -> float:
-        """The start of the current turn on the agent's clock, or now if there is none."""
-        turn = self._turn
-        return self.clock.monotonic() if turn is None else turn.since
 
     def _begin(self) -> None:
         self.busy = True
@@ -153,12 +147,12 @@ class Worker:
         guard = Guard(self.name, "worker")
         while True:
             self._turns.get()
-            self._turn = Stopwatch(self.clock)
+            self.turn = Stopwatch(self.clock)
             guard.run(partial(self.work, self._finished.put), None)
             with self._lock:
                 if thread != self._threads:
                     return
-                self.busy, self._turn = False, None
+                self.busy, self.turn = False, None
                 waiting, self._waiting = self._waiting, []
             for end in waiting:
                 end()

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from operator import sub
+from operator import itemgetter, sub
 from types import SimpleNamespace
 from typing import Any, NoReturn, TypeAlias, TypeGuard
 
@@ -60,14 +60,6 @@ class TapedDevice:
 
     index: int
     real: Any = dataclasses.field(default=None, compare=False, repr=False)
-
-
-def identity(pointer: Any) -> int:
-    """Return a number that identifies an opaque NVML pointer: its address or else its Python ID."""
-    try:
-        return ctypes.addressof(pointer.contents)
-    except (AttributeError, TypeError, ValueError):
-        return id(pointer)
 
 
 def key_of(name: str, args: tuple[Any, ...], keywords: Mapping[str, Any] | None = None) -> str:
@@ -175,15 +167,12 @@ def refuse(answer: Json, what: str) -> NoReturn:
     raise pynvml.NVMLLibraryMismatchError(f"{what}: the driver has only an older version of it")
 
 
-@dataclasses.dataclass(slots=True)
-class AnswerSeries:
-    """All recorded responses to a query, each with the time (ms) from which it applies."""
+Answers = list[tuple[int, Json]]
+"""All recorded responses to a query, each after the time (ms) from which it applies."""
 
-    times: list[int] = dataclasses.field(default_factory=list)
-    answers: list[Json] = dataclasses.field(default_factory=list)
 
-    def at(self, now: int) -> Json:
-        return self.answers[max(0, bisect_right(self.times, now) - 1)]
+def at(series: Answers, now: int) -> Json:
+    return series[max(0, bisect_right(series, now, key=itemgetter(0)) - 1)][1]
 
 
 @dataclasses.dataclass(slots=True)

@@ -26,10 +26,11 @@ from agent.errors import LogEvent, log
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.hardware.kernel_log import KernelLog, LogLine
+from agent.hardware.nvml import address_of
 from agent.hardware.sockets import Found, TcpSocket
 from agent.model import Absent, Reason
 from agent.replay import answers
-from agent.replay.answers import CALLS, FIELDS, GPM, AnswerSeries, Json, TapedBuffer, TapedDevice
+from agent.replay.answers import CALLS, FIELDS, GPM, Answers, Json, TapedBuffer, TapedDevice
 
 AHEAD = 250
 """Milliseconds by which a real-time replay is ahead of the recording.
@@ -80,7 +81,7 @@ class Tape:
         self._whole: float | None = None
         self.seconds: float | None = None
         self.cut = ""
-        self.series: dict[str, dict[str, AnswerSeries]] = {CALLS: {}, FIELDS: {}, GPM: {}}
+        self.series: dict[str, dict[str, Answers]] = {CALLS: {}, FIELDS: {}, GPM: {}}
         self.buffers: dict[str, TapedBuffer] = {}
         self.hangs: dict[str, list[tuple[float, float]]] = {}  # start and end (s), by what hung
         try:
@@ -132,9 +133,7 @@ class Tape:
         self._at = at
         for section, series in self.series.items():
             for key, answer in getattr(frame, section).items():
-                known = series.setdefault(key, AnswerSeries())
-                known.times.append(at)
-                known.answers.append(answer)
+                series.setdefault(key, []).append((at, answer))
         for key, (kind, steps, values) in frame.samples.items():
             buffer = self.buffers.setdefault(key, TapedBuffer())
             buffer.extend(at, kind, list(accumulate(steps)), values)
@@ -186,11 +185,11 @@ class TapedNvml:
         """Return the current responses to several queries. If all are refusals, raise the first."""
         now = self._player.now()
         series = self._tape.series[section]
-        found = [series[key].at(now) for key in keys if key in series]
+        found = [answers.at(series[key], now) for key in keys if key in series]
         if found and all(map(answers.is_refusal, found)):
             answers.refuse(found[0], keys[0])
         unseen: Json = [pynvml.NVML_ERROR_NOT_SUPPORTED]
-        entries = [series[key].at(now) if key in series else unseen for key in keys]
+        entries = [answers.at(series[key], now) if key in series else unseen for key in keys]
         return [
             [one.get("error", pynvml.NVML_ERROR_UNKNOWN)] if isinstance(one, dict) else one
             for one in entries
@@ -237,17 +236,16 @@ class TapedNvml:
         return ctypes.cast(ctypes.c_void_p(next(self._numbers)), pynvml.c_nvmlGpmSample_t)
 
     def _nvmlGpmSampleFree(self, sample: Any) -> None:
-        self._sampled.pop(answers.identity(sample), None)
+        self._sampled.pop(address_of(sample), None)
 
     def _nvmlGpmSampleGet(self, device: TapedDevice, sample: Any) -> Any:
         self._answer(answers.key_of("nvmlGpmSampleGet", (device,)))
-        self._sampled[answers.identity(sample)] = device.index
+        self._sampled[address_of(sample)] = device.index
         return sample
 
     def _nvmlGpmMetricsGet(self, request: Any) -> Any:
         first, second = (
-            self._sampled.get(answers.identity(sample))
-            for sample in (request.sample1, request.sample2)
+            self._sampled.get(address_of(sample)) for sample in (request.sample1, request.sample2)
         )
         if first is None or first != second:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
@@ -365,7 +363,7 @@ class TapePlayer:
         now, series = self.now(), self.tape.series[CALLS].get(key)
         if series is None:
             raise never
-        answer = series.at(now)
+        answer = answers.at(series, now)
         if answers.is_refusal(answer):
             answers.refuse(answer, what)
         return answers.decode(answer)

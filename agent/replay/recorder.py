@@ -15,6 +15,7 @@ from agent.config.atomic_file import atomic_write
 from agent.hardware.files import FileTree
 from agent.hardware.host import Host
 from agent.hardware.kernel_log import KernelLog, LogLine, nameless, parsed
+from agent.hardware.nvml import address_of
 from agent.hardware.sockets import Found, Sockets, TcpSocket
 from agent.replay import answers
 from agent.replay.answers import CALLS, FIELDS, GPM, LOG, Json, TapedDevice, TapeWriter
@@ -117,15 +118,15 @@ class RecordingNvml:
         return self._ask("nvmlGpmSampleAlloc")
 
     def _nvmlGpmSampleFree(self, sample: Any) -> Any:
-        self._sampled.pop(answers.identity(sample), None)
+        self._sampled.pop(address_of(sample), None)
         return self._nvml.nvmlGpmSampleFree(sample)
 
     def _nvmlGpmSampleGet(self, device: TapedDevice, sample: Any) -> Any:
-        self._sampled[answers.identity(sample)] = device.index
+        self._sampled[address_of(sample)] = device.index
         return self._ask("nvmlGpmSampleGet", device, sample)
 
     def _nvmlGpmMetricsGet(self, request: Any) -> Any:
-        index = self._sampled.get(answers.identity(request.sample2), -1)
+        index = self._sampled.get(address_of(request.sample2), -1)
         metrics = [request.metrics[number] for number in range(request.numMetrics)]
         keys = [(GPM, key) for key in answers.gpm_keys(self._asked, index, metrics)]
         answer = self._raw(keys, "nvmlGpmMetricsGet", request, hangs=f"gpu {index}")

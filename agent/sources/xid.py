@@ -5,7 +5,6 @@ events and log lines separately, and reports the larger count. It never counts a
 usually counts an error that is reported in only one way.
 """
 
-import ctypes
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 from agent.errors import LogEvent, log
 from agent.hardware.kernel_log import KernelXid
-from agent.hardware.nvml import Nvml
+from agent.hardware.nvml import Nvml, address_of
 from agent.metrics import declared_beside
 from agent.model import Absent, ReadKey, Reason, Sample
 from agent.polling import intervals
@@ -179,13 +178,6 @@ PAUSE = 1.0  # s between attempts if the driver provides no event set
 TIMEOUT_CODE = 10  # NVML_ERROR_TIMEOUT: no event
 
 
-def handle_address(handle: Any) -> Any:
-    try:
-        return ctypes.cast(handle, ctypes.c_void_p).value
-    except (ctypes.ArgumentError, TypeError):
-        return handle
-
-
 class XidWatch:
     """Waits for NVML events on its own thread. It creates a new event set each time the agent
     connects to the driver."""
@@ -228,7 +220,7 @@ class XidWatch:
             self._generation = 0  # listen again
             return False
         if event.eventType & XID_EVENT:
-            uuid = self._uuids.get(handle_address(event.device))
+            uuid = self._uuids.get(address_of(event.device))
             if uuid is not None:
                 self._counts.note(uuid, int(event.eventData))
         return True
@@ -254,7 +246,7 @@ class XidWatch:
             return False
         if self._nvml is nvml:
             free(nvml, nvml.event_set)
-        self._uuids = {handle_address(handle): uuid for uuid, handle in handles.items()}
+        self._uuids = {address_of(handle): uuid for uuid, handle in handles.items()}
         nvml.event_set = events
         self._nvml, self._generation = nvml, subscription.generation
         return True

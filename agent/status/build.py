@@ -62,7 +62,7 @@ class StatusBoard:
         """Record a tick's values in the history."""
         self.snapshot, self._status, self._json = snapshot, None, b""
         self.history.take(snapshot)
-        self._ends.take(self.source.samples, self.source.system())
+        self._ends.take(self.source.samples, self.source.faults.spec())
 
     @property
     def tick(self) -> int:
@@ -90,7 +90,7 @@ class StatusBoard:
         clauses = headline(seen)
         ailing = ailing_paths(seen.findings, (gpu.number for gpu in seen.gpus))
         jobs, looked = seen.jobs, self._looked(ways, ailing)
-        made_of = samples, source.system(), self._ends, source.diagnosis.bandwidth, paths
+        made_of = samples, source.faults.spec(), self._ends, source.diagnosis.bandwidth, paths
         graph, links = nvlink_graph(*made_of, faults=source.faults.active, ailing=ailing)
         groups = _groups(seen, clauses)
         running = tuple(_running(jobs, seen, groups))

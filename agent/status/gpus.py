@@ -137,7 +137,7 @@ def judged(
         verdict, job = snapshot.verdicts.get(one.key), on.get(one.uuid)
         if one.uuid in inventory.lost:
             stood = snapshot.at - inventory.lost[one.uuid]
-            do = str(by_kind(source.thresholds())["gpus_missing"].do)
+            do = str(by_kind(source.thresholds)["gpus_missing"].do)
             found.append(Judged(one, None, stood, Reason.LOST, "lost", job=job, do=do))
         elif verdict is None:
             kept = history.gpus.get(one.uuid)

@@ -74,7 +74,7 @@ def _clause(
     facts: SeenTick, kinds: frozenset[str], fault_kind: str, text: str, stood: float
 ) -> HeadlineClause:
     """Return a clause that replaces all findings of the given kinds in the headline."""
-    fault = by_kind(facts.source.thresholds())[fault_kind]
+    fault = by_kind(facts.source.thresholds)[fault_kind]
     own = [one for one in facts.findings if one.kind in kinds]
     first = min(own, key=lambda one: one.since, default=None)
     return HeadlineClause(
@@ -181,7 +181,7 @@ def _alert(state: State, facts: SeenTick, gpus: Sequence[Judged]) -> AlertStatus
     for one in facts.findings:
         if one.alert and one.alert.name == name and devices.intersection(one.devices):
             return one.alert
-    limits = facts.source.thresholds()
+    limits = facts.source.thresholds
     often = (limits.starved_hours_share, limits.starved_hours)
     shares = {
         State.STARVED: ((limits.starved_share, limits.starved_window), often),

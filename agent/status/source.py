@@ -11,7 +11,6 @@ from agent.jobs.job import WatchedJobs
 from agent.model import Snapshot
 from agent.polling.gpu_state import GpuInventory
 from agent.series import SampleStore
-from agent.specs.sheets import SystemSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +21,8 @@ class StatusSource:
     samples: SampleStore  # recent samples
     faults: FaultWatch
     look: Callable[[], None]  # checks the last tick for faults
-    system: Callable[[], SystemSpec | None]
     uptime: Callable[[], float | None]  # host uptime (s)
     jobs: Callable[[], WatchedJobs] = WatchedJobs
-    thresholds: Callable[[], AlertThresholds] = AlertThresholds
     simulated: bool = False
     playing: Callable[[float], str] = lambda _: ""  # the simulated scenario, or the recording
     host: str = ""  # hostname of the machine
@@ -33,6 +30,10 @@ class StatusSource:
     @property
     def inventory(self) -> GpuInventory:
         return self.diagnosis.inventory()
+
+    @property
+    def thresholds(self) -> AlertThresholds:
+        return self.faults.configuration.current[AlertThresholds]
 
 
 def silence(snapshot: Snapshot) -> float:

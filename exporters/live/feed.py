@@ -51,8 +51,8 @@ class Feed:
     def _history(self, since: int | None) -> bytes:
         return msgspec.json.encode(self.board.history.document(since))
 
-    def close(self) -> None:
-        """End all streams immediately, because the agent is shutting down."""
+    async def close(self, _: object = None) -> None:
+        """End all streams, so that the agent's shutdown does not wait for them."""
         self.closed = True
         self._ticked.set()
 

@@ -48,12 +48,9 @@ MOST_STREAMS = 32
 STANDING = b": no tick\n\n"
 """A server-sent comment that keeps the connection open while there are no ticks."""
 
-FEED = web.AppKey("feed", Feed)
 
-
-async def stream(request: web.Request) -> web.StreamResponse:
+async def stream(feed: Feed, request: web.Request) -> web.StreamResponse:
     """Respond with a stream of events until the client disconnects or the agent shuts down."""
-    feed = request.app[FEED]
     if feed.closed or len(feed.clients) >= MOST_STREAMS:
         why = "the agent ends" if feed.closed else f"{MOST_STREAMS} pages are open, and no more may"
         return web.Response(text=f"{why}\n", status=503, headers={hdrs.RETRY_AFTER: "5"})
@@ -85,8 +82,3 @@ async def send(feed: Feed, client: Client, page: web.StreamResponse) -> None:
             continue
         async with asyncio.timeout(feed.deadlines):
             await page.write(b"".join(events) or STANDING)
-
-
-async def close(app: web.Application) -> None:
-    """End all streams, so that the shutdown does not wait for them."""
-    app[FEED].close()

@@ -121,7 +121,7 @@ class Planted:
         try:
             yield server
         finally:
-            self.feed.close()
+            await self.feed.close()
             await server.cleanup()
 
     async def said(self, folder: Path) -> dict[str, str]:

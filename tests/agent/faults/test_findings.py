@@ -11,12 +11,12 @@ from agent.errors import BadInput
 from agent.faults.findings import Search
 from agent.faults.model import Finding
 from agent.faults.thresholds import AlertThresholds
+from agent.hardware.nvml import address_of
 from agent.limits.resolution import LimitConfig, LimitsConfig
 from agent.model import Reading, ReadKey, Sample, Snapshot
 from agent.polling import intervals
 from agent.simulator import models, scenarios
 from agent.sources import activity, pcie
-from agent.sources.xid import handle_address
 from agent.specs.sheets import SpecConfig, load
 from agent.status.words import finding_text
 from tests.support.machine_controls import change_answer
@@ -108,7 +108,7 @@ def refused(bench: AgentBench, call: str, answer: int, index: int = 0) -> AgentB
 
     def odd(right: int, handle: object) -> int:
         known = library.nvmlDeviceGetHandleByIndex(index)
-        return answer if handle_address(handle) == handle_address(known) else right
+        return answer if address_of(handle) == address_of(known) else right
 
     change_answer(library, call, odd)
     return bench

@@ -6,11 +6,11 @@ import pytest
 
 from agent.clock import Stopwatch
 from agent.faults.findings import Search
+from agent.hardware.nvml import address_of
 from agent.model import Reason
 from agent.polling.gpu_threads import FORGOTTEN, GpuThreads, Left
 from agent.sources import memory, power, system
 from agent.sources.agent_health import ABSENT_VALUES, GPU_READ_FAILURES, GPU_READ_SECONDS, SOURCE_UP
-from agent.sources.xid import handle_address
 from tests.support.frozen_clock import FrozenClock
 from tests.support.ill_gpus import IllGpus
 from tests.support.machine_controls import restore, set_mig
@@ -132,10 +132,10 @@ def test_a_gpu_that_refuses_what_it_answered_is_counted(code: int) -> None:
 def test_so_is_one_whose_answers_cannot_be_but_not_for_one_of_them() -> None:
     bench = simulated("dgx-h100:training", gpus=2).run(5)
     right, until = bench.machine.nvml.nvmlDeviceGetPowerUsage, 0.0
-    ill = handle_address(bench.machine.nvml.nvmlDeviceGetHandleByIndex(1))
+    ill = address_of(bench.machine.nvml.nvmlDeviceGetHandleByIndex(1))
 
     def odd(handle: object) -> int:
-        struck = bench.clock.monotonic() < until and handle_address(handle) == ill
+        struck = bench.clock.monotonic() < until and address_of(handle) == ill
         return 10**9 if struck else int(right(handle))
 
     for seconds, counts in ((1, False), (20, True)):

@@ -201,7 +201,7 @@ async def test_nothing_is_kept_for_a_page_that_does_not_read() -> None:
         assert (first, last) == ("history", "status")
         assert names_of(page.taken[1]).count("status") == 1
         assert f'"tick":{there.last.tick},'.encode() in page.taken[1]
-        there.feed.close()
+        await there.feed.close()
         await asyncio.wait_for(sending, PATIENCE)
 
 
