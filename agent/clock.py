@@ -227,15 +227,10 @@ class Stopwatch:
         self._before = clock.processor_time(FRESH)
 
     @property
-    def passed(self) -> float:
-        """Wall-clock seconds since the start, including waits for a CPU."""
-        return (self._clock.monotonic() - self.since) / self._clock.speed
-
-    @property
     def took(self) -> float:
         """Wall-clock seconds since the start, excluding waits for a CPU. Any thread may read this
         property. A result below 0.1 s includes waits, because measuring them is expensive."""
-        passed = self.passed
+        passed = (self._clock.monotonic() - self.since) / self._clock.speed
         if passed < 0.1:  # wall-clock seconds
             return passed
         waited = self._clock.processor_time(SAME).waited(self._before, self._thread)

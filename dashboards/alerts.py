@@ -2,13 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from agent.faults.model import Fault
 from dashboards.board import BAD, LOOKS, PLAIN, WARNING, Json
-from dashboards.kinds import Scope, override, worded
+from dashboards.kinds import Column, Scope, Table, override, worded
 from dashboards.promql import aggregated
-from dashboards.tables import Column, Table
 
 SEVERITIES = {"critical": BAD, "warning": WARNING, "info": PLAIN}
 """The colour of each severity, in the order of the table: most severe first."""
@@ -26,11 +24,8 @@ TWO_LINES = 184
 ON_ITS_PAGE = "Depends on the cause: click the name for its page of the runbook."
 
 
-class Advice(NamedTuple):
-    """The URL of the runbook, and the faults with alerts."""
-
-    runbook: str
-    faults: Sequence[Fault]
+Advice = tuple[str, Sequence[Fault]]
+"""The URL of the runbook, and the faults with alerts."""
 
 
 def texts(faults: Iterable[Fault], of: Callable[[Fault], str], of_others: str) -> dict[str, str]:

@@ -25,9 +25,8 @@ from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.metrics import beside
 from dashboards.alerts import Advice, firing_alerts
 from dashboards.board import BAD, BOARDS, DATASOURCE, LOOKS, Json
-from dashboards.kinds import Bars, Graph, Number, Scope
+from dashboards.kinds import Bars, Graph, Matrix, Number, Scope, Table
 from dashboards.promql import GIVEN, METRICS, PLACES_OF_FLEET, PLACES_OF_NODES, scoped
-from dashboards.tables import Matrix, Table
 
 COLUMNS = 24
 KINDS: dict[str, type[Graph | Number | Bars | Table | Matrix]] = {
@@ -169,5 +168,5 @@ def files(book: str = USUAL.runbook, faults: Sequence[Fault] = ()) -> dict[str, 
     with default thresholds."""
     usual = (fault for group in declared(RuleParameters(USUAL)).groups for fault in group.faults)
     of_row = book.replace("{{$labels.", "${__data.fields.").replace("}}", "}")  # Grafana's syntax
-    advice = Advice(of_row if "://" in of_row else "", faults or [*usual])
+    advice = of_row if "://" in of_row else "", faults or [*usual]
     return {f"grafana/dashboards/dgx-{name}.json": text_of(name, advice) for name in BOARDS}

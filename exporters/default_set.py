@@ -65,7 +65,8 @@ class DefaultSet:
         return found
 
     def answered(self, client: str) -> None:
-        """For every series that is still exported as 0, count the response to this client."""
+        """For every series that is still exported as 0, count the response to this client, which
+        its address and user agent identify."""
         for part in list(self._new.values()):  # the rendering thread may change it
             if client in part.answers or len(part.answers) < 64:  # clients
                 part.answers[client] += 1

@@ -60,7 +60,7 @@ class FleetPages:
             request.transport.abort()
         exposition = self._expositions[node.scenario]
         page = exposition.page(PLAIN).plain
-        exposition.answered(f"{request.remote} {node.name}")
+        exposition.default.answered(f"{request.remote} {node.name}")
         headers = {hdrs.CONTENT_TYPE: PLAIN}
         return web.Response(body=node_page(node, page).encode(), headers=headers)
 

@@ -20,7 +20,7 @@ from exporters.access_control import AccessControl
 from exporters.dcgm import DCGM_OFF, DcgmExposition
 from exporters.documents import document, jobs_document
 from exporters.live import page
-from exporters.live.feed import Feed
+from exporters.live.page import Feed
 from exporters.prometheus import GZIP_LEVEL, Exposition, accepts, negotiate
 
 SOFTWARE = f"dgx-telemetry/{__version__}"
@@ -73,7 +73,8 @@ class AgentPages:
     async def _metrics(self, request: web.Request) -> web.Response:
         accept = ",".join(request.headers.getall(hdrs.ACCEPT, ()))
         answer = await self._exposed(request, self.exposition, accept, "Accept, Accept-Encoding")
-        self.exposition.answered(f"{request.remote} {request.headers.get(hdrs.USER_AGENT)}")
+        agent = request.headers.get(hdrs.USER_AGENT)
+        self.exposition.default.answered(f"{request.remote} {agent}")
         return answer
 
     async def _dcgm(self, request: web.Request) -> web.Response:

@@ -144,7 +144,7 @@ class Exposition:
     process: bool = True  # whether to include the metrics of the agent's process
     selected: Callable[[], MetricsConfig] = MetricsConfig
     per_link: Callable[[], bool] = bool
-    _default: DefaultSet = field(default_factory=DefaultSet)
+    default: DefaultSet = field(default_factory=DefaultSet)
     _pages: dict[str, RenderedPage] = field(default_factory=dict)
     _lines: dict[str, ExpositionLines] = field(default_factory=dict)
 
@@ -165,7 +165,7 @@ class Exposition:
         families = by_metric(snapshot.samples(at))
         if not self.per_link():
             families = without_single_links(families)
-        chosen = {**self.selected().of(families, lambda: self._default.choose(families, at))}
+        chosen = {**self.selected().of(families, lambda: self.default.choose(families, at))}
         if self.process:
             with suppress(OSError):  # no /proc, or too many open files
                 chosen |= by_metric(process_samples())
@@ -174,11 +174,7 @@ class Exposition:
     def look(self, snapshot: Snapshot) -> None:
         """Store the series that are above 0 in the first tick, so that they do not count as new."""
         if snapshot.tick == 1:
-            self._default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
-
-    def answered(self, client: str) -> None:
-        """Record a response to a client, which its address and user agent identify."""
-        self._default.answered(client)
+            self.default.choose(by_metric(snapshot.samples(snapshot.at)), snapshot.at)
 
 
 _METRICS = declared_beside(__file__)

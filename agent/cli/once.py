@@ -16,7 +16,7 @@ from agent.cli.table import local, of, prose, share, table, terminal_width
 from agent.errors import printable
 from agent.jobs.job import amount
 from agent.report.gpu_time import NO_PRICE
-from agent.status.absences import summary
+from agent.status.machine import summary
 from agent.status.model import FindingStatus, HeadlineClause, PathRow, Status
 from agent.status.words import duration
 from exporters.documents import document

@@ -32,12 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
         length = f"{arguments.seconds:g} s, Ctrl-C stops and keeps the tape"
         with suppress(OSError):  # nobody reads it
             print(f"recording to {arguments.file} for {length}", file=sys.stderr)
-        ticks = agent.poller.run(lambda: recorder.full)
+        ticks = agent.poller.run(lambda: recorder.writer.full)
         with suppress(TimeoutError):
             asyncio.run(asyncio.wait_for(ticks, arguments.seconds))
     except KeyboardInterrupt:
         notes.append("stopped early, the recording so far is kept")
-    if recorder.full:
+    if recorder.writer.full:
         notes.append("the tape is full, later readings are left out")
     recorder.write(arguments.file)
     for sentence in notes:  # printed last, because printing fails if the terminal is closed

@@ -31,7 +31,7 @@ from agent.status.build import StatusBoard
 from exporters.access_control import AccessControl
 from exporters.dcgm import DcgmExposition
 from exporters.http import AgentPages
-from exporters.live.feed import Feed
+from exporters.live.page import Feed
 from exporters.prometheus import Exposition
 from exporters.server import Server, serve
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig

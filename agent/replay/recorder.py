@@ -223,9 +223,9 @@ class TapeRecorder:
 
     def __init__(self, nvml: Any, host: Host, clock: Clock) -> None:
         masks = Masks()
-        self._writer = TapeWriter(clock)
-        self.nvml = RecordingNvml(nvml, self._writer, masks)
-        files = RecordingFiles(host.files, self._writer, masks)
+        self.writer = TapeWriter(clock)
+        self.nvml = RecordingNvml(nvml, self.writer, masks)
+        files = RecordingFiles(host.files, self.writer, masks)
 
         def counters(name: str, **options: Any) -> Any:
             ask = partial(getattr(host.psutil, name), **options)
@@ -236,13 +236,9 @@ class TapeRecorder:
             files=files,
             psutil=psutil,
             sockets=partial(files.sockets, host.sockets),
-            kernel_log=RecordingLog(host.kernel_log, self._writer, masks),
+            kernel_log=RecordingLog(host.kernel_log, self.writer, masks),
         )
-
-    @property
-    def full(self) -> bool:
-        return self._writer.full
 
     def write(self, path: str | Path) -> None:
         """Write the recording so far to `path`, or raise BadInput and keep the old file."""
-        atomic_write(Path(path), self._writer.content())
+        atomic_write(Path(path), self.writer.content())

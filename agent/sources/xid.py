@@ -71,10 +71,6 @@ class XidCounts:
         self._lock = threading.Lock()
         self._now = 0.0
 
-    def note(self, uuid: str, code: int) -> None:
-        """Count an XID error that NVML reported as an event."""
-        self._note("nvml", uuid, code)
-
     def note_line(self, line: KernelXid) -> None:
         """Count an XID error in the kernel log. The UUID of an unknown GPU is looked up by its PCI
         address. If the driver does not list this address, the error is logged, but not counted."""
@@ -83,7 +79,7 @@ class XidCounts:
             self._sought.add(where)
             with suppress(TimeoutError):  # reading the driver's files may block if it hangs
                 self._unmet = in_time(self._listed)
-        self._note(line.way, where, line.code)
+        self.note(line.way, where, line.code)
         if line.unit:
             action = xids.nvlink5_action(
                 line.unit, fatal=line.fatal, first=line.first, status=line.status
@@ -93,7 +89,8 @@ class XidCounts:
     def log_answers(self, answers: bool) -> None:
         self._logged = answers
 
-    def _note(self, way: str, uuid: str, code: int) -> None:
+    def note(self, way: str, uuid: str, code: int) -> None:
+        """Count an XID error that was reported as `way`, such as `nvml` for an event."""
         if not 0 < code <= LARGEST:
             if not self._odd:  # log only once, because the driver may repeat it
                 log.warning(LogEvent("implausible", metric=XID_ERRORS.name, uuid=uuid, value=code))
@@ -222,7 +219,7 @@ class XidWatch:
         if event.eventType & XID_EVENT:
             uuid = self._uuids.get(address_of(event.device))
             if uuid is not None:
-                self._counts.note(uuid, int(event.eventData))
+                self._counts.note("nvml", uuid, int(event.eventData))
         return True
 
     def _listen(self, subscription: EventSubscription) -> bool:

@@ -15,17 +15,21 @@ from agent.ranges import gpus_named
 from agent.series import Derived, SampleStore
 from agent.sources import infiniband
 from agent.status import model
-from agent.status.absences import absence_statuses, summary
 from agent.status.events import event_statuses, with_jobs
 from agent.status.findings import Ailing, ailing_paths, by_gpu, finding_statuses, grave, not_good
 from agent.status.gpus import Judged, SeenTick, finding_step, gpu_statuses, judged
-from agent.status.groups import group_status, grouped
-from agent.status.headline import headline
+from agent.status.headline import group_status, grouped, headline
 from agent.status.history import History
 from agent.status.jobs import NO_USER, ended_job, running_job, title
 from agent.status.limits import link_rates
 from agent.status.links import FarEnds, nvlink_graph
-from agent.status.machine import host_status, machine_status, source_statuses
+from agent.status.machine import (
+    absence_statuses,
+    host_status,
+    machine_status,
+    source_statuses,
+    summary,
+)
 from agent.status.model import AbsenceStatus, FindingStatus, GpuGroup, HeadlineClause, Level, Status
 from agent.status.paths import Way, path_kinds, path_rows, path_statuses, ways_of
 from agent.status.source import StatusSource, silence

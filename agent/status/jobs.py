@@ -3,20 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agent.diagnosis.advice import SUMMARIES, hang_advice, severity
+from agent.faults.monitoring import ABSENT
 from agent.jobs.job import Culprit, Hang, Job, Receipt, amount, percent
-from agent.model import BUSY, LOST_STATES, Cause, Pair, Reason, Severity, Snapshot, State
+from agent.model import BUSY, LOST_STATES, Cause, Pair, Severity, Snapshot, State
 from agent.ranges import gpus_named
 from agent.status.findings import grave
 from agent.status.model import EndedJob, FindingStatus, Level, PairShare, RunningJob
 from agent.status.words import LEVEL, UNANSWERED, began, duration, moment, worst_level
-
-NO_STEP = {
-    Reason.NOT_ENOUGH: "steps per second: not known yet",
-    Reason.TOO_SHORT: "steps per second: not known, the steps are too short",
-    Reason.IRREGULAR: "steps per second: not visible in the GPUs' power",
-    Reason.FLAT: "steps per second: not visible in the GPUs' power, which hardly varies",
-}
-"""Texts that explain why the step rate is unknown."""
 
 NO_USER = "No names and users of jobs: the agent shows them with `info = true` below [job]."
 
@@ -69,7 +62,8 @@ def _pace(job: Job) -> str:
         return f"{text}; {most:.3g} before" if most * job.step >= 1.05 else text  # 5 % more
     if job.at_rest:
         return "steps per second: none, no work seen"
-    return NO_STEP.get(job.why_not or Reason.UNKNOWN, "steps per second: not known")
+    why = f", {ABSENT[job.why_not]}" if job.why_not else ""
+    return f"steps per second: not known{why}"
 
 
 def culprit_name(one: Culprit) -> str:

@@ -1,17 +1,22 @@
-"""The parts of the status about the machine, its host's load, and the agent's sources."""
+"""The parts of the status about the machine, its host's load, the agent's sources, and absences."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from agent import __version__
+from agent.faults.monitoring import ABSENT
 from agent.jobs.job import percent
-from agent.model import Reason, Snapshot
+from agent.model import Absence, Reason, Snapshot
 from agent.polling.poller import HEALTH_KEY
 from agent.polling.reads import OFF
+from agent.ranges import device_ranges, gpus_named
 from agent.series import SampleStore
 from agent.sources import host, system
 from agent.sources.agent_health import SOURCE_UP
 from agent.status.history import SETTLED
-from agent.status.model import HostStatus, MachineStatus, SourceStatus
+from agent.status.model import AbsenceStatus, HostStatus, MachineStatus, SourceStatus
 from agent.status.source import StatusSource
 from agent.status.words import moment
 
@@ -82,4 +87,54 @@ def host_status(samples: SampleStore) -> HostStatus:
         cpu_ratio=busy,
         stalled_ratio={name: known.get(name) for name in stalled},
         text=f"{text}; some task waited: {waits}" if waits else text,
+    )
+
+
+def absence_statuses(absences: Iterable[Absence]) -> tuple[AbsenceStatus, ...]:
+    """Return one status for all absences that have the same metric, reason, and detail."""
+    groups: dict[tuple[Reason, str, str, str], list[Mapping[str, str]]] = {}
+    for metric, labels, reason, detail in absences:
+        key = reason, metric.name, detail, metric.meaning
+        groups.setdefault(key, []).append(dict(zip(metric.labels, labels, strict=False)))
+    return tuple(
+        AbsenceStatus(
+            metric=name,
+            meaning=meaning,
+            reason=reason,
+            text=": ".join(filter(None, (_where(places), ABSENT[reason], detail))),
+        )
+        for (reason, name, detail, meaning), places in sorted(groups.items())
+    )
+
+
+def summary(found: Sequence[AbsenceStatus], named: int = 0) -> str | None:
+    """Return a string with the number of absent metrics, and up to `named` names per reason."""
+    if not found:
+        return None
+    first = {one.metric: one.reason for one in reversed(found)}  # one reason each, to add up
+    reasons = []
+    for reason, count in Counter(first.values()).most_common():
+        names = sorted(name for name, own in first.items() if own is reason)[:named]
+        words = f"{count}: {', '.join(names)}".removesuffix(": ")
+        reasons.append(f"{ABSENT[reason]} ({words})")
+    return f"{len(first)} metric{'s' * (len(first) > 1)} not known: {', '.join(reasons)}"
+
+
+def _where(places: Sequence[Mapping[str, str]]) -> str:
+    """Return a string that lists the GPUs and devices in the labels of absences, for example `GPUs
+    0-7`, `GPU 0 link 2; GPU 3 link 0`, or `md0, md1`."""
+    further: dict[str, dict[str, None]] = {}  # by GPU
+    for labels in places:
+        rest = [
+            f"{name} {value}" if value.isdecimal() else value
+            for name, value in labels.items()
+            if name not in ("gpu", "uuid") and value
+        ]
+        further.setdefault(labels.get("gpu", ""), {})[" ".join(rest)] = None
+    alike: dict[tuple[bool, str], list[str]] = {}
+    for gpu, words in further.items():
+        alike.setdefault((bool(gpu), device_ranges(tuple(words))), []).append(gpu)
+    return "; ".join(
+        f"{gpus_named(map(int, gpus))} {rest}".rstrip() if of_gpu else rest
+        for (of_gpu, rest), gpus in alike.items()
     )

@@ -27,7 +27,7 @@ from agent import simulator
 from agent.bounds import MOST_MET
 from agent.simulator.gpu import SimulatedGpuProcess
 from agent.simulator.jobs import TRAINER
-from exporters.live.feed import Client
+from exporters.live.page import Client
 from exporters.prometheus import PLAIN, Exposition
 from tests.benchmarks.tick import ROOT, machine
 from tests.support.frozen_clock import FrozenClock

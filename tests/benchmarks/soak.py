@@ -34,7 +34,7 @@ from agent.sources.allocation import AllocationConfig
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from exporters.documents import document
-from exporters.live.feed import Client, Feed
+from exporters.live.page import Client, Feed
 from exporters.prometheus import Exposition
 from tests.support.frozen_clock import FrozenClock
 from tests.support.hotplug import Hotplug

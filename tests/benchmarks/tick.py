@@ -24,7 +24,7 @@ from agent import simulator
 from agent.cli.assembly import Agent, Hardware
 from agent.cli.options import board_of
 from agent.config.settings import Settings
-from exporters.live.feed import Client, Feed
+from exporters.live.page import Client, Feed
 from tests.support.frozen_clock import FrozenClock
 
 SYSTEM = "dgx-h100:training"

@@ -30,7 +30,7 @@ from agent.hardware.files import FileTree
 from agent.sources.process import ProcessConfig
 from agent.sources.workload import JobConfig
 from agent.status.model import Status
-from exporters.live.feed import Feed
+from exporters.live.page import Feed
 from exporters.server import Server
 from exporters.settings import DcgmConfig, HttpConfig
 from exporters.web_file import WebFile

@@ -48,7 +48,7 @@ class Node:
     def metrics(self) -> bytes:
         with self.lock:
             answer = self.exposition.page(OPENMETRICS).plain
-            self.exposition.answered("Prometheus")
+            self.exposition.default.answered("Prometheus")
             return answer
 
 

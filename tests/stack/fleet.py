@@ -26,7 +26,7 @@ from agent.config.settings import Settings
 from agent.diagnosis.thresholds import Thresholds
 from agent.polling import intervals
 from exporters.http import AgentPages
-from exporters.live.feed import Feed
+from exporters.live.page import Feed
 from exporters.prometheus import Exposition
 from exporters.server import serve
 from tests.stack.running import clean_environment

@@ -13,8 +13,7 @@ from aiohttp.web import StreamResponse
 
 from agent.model import Snapshot
 from exporters.http import AgentPages
-from exporters.live.feed import Client, Feed
-from exporters.live.page import MOST_STREAMS, STANDING, send
+from exporters.live.page import MOST_STREAMS, STANDING, Client, Feed, send
 from exporters.prometheus import Exposition
 from exporters.server import Server, serve
 from tests.support.patience import PATIENCE

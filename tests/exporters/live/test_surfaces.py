@@ -12,7 +12,7 @@ from agent.cli.once import StatusView, page
 from agent.simulator import SCENARIOS
 from agent.status.model import Status
 from exporters.documents import jobs_document
-from exporters.live.feed import Client, Feed
+from exporters.live.page import Client, Feed
 from tests.support.nightly import shortly
 from tests.support.statuses import Shown, shown
 
