@@ -15,7 +15,7 @@ from agent.model import Sample
 from agent.simulator.fleet import CLUSTER, NodePlan
 from agent.sources.workload import JOB_INFO
 from exporters.http import JSON, add_headers, ready
-from exporters.prometheus import PLAIN, Exposition, ExpositionLines, by_metric
+from exporters.prometheus import PLAIN, Exposition, by_metric, written
 
 UUID, SERIAL = re.compile(rb'"GPU-[0-9a-f]{4}'), re.compile(rb'serial="\d{4}')
 GPU = re.compile(r'^dgx_gpu_info\{.*gpu="(\d+)".*uuid="([^"]+)"', re.MULTILINE)
@@ -28,7 +28,7 @@ def node_page(node: NodePlan, page: bytes) -> str:
     job = node.job_id, node.user, "slurm", "gpu", node.user, "", "", ""
     gpus = GPU.findall(text) if node.user else ()
     jobs = (Sample(JOB_INFO, (*gpu, *job), 1.0) for gpu in gpus)
-    return text + ExpositionLines(openmetrics=False).write(by_metric(jobs))
+    return text + written(by_metric(jobs), set())
 
 
 class FleetPages:

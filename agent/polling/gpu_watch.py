@@ -74,7 +74,7 @@ class GpuWatch:
             before = self.nvml
             if before is not None:
                 self._read_all(emit)
-            if self.clock.monotonic() >= self.next_rediscovery or self.watched.round:
+            if self.clock.monotonic() >= self.next_rediscovery or self.watched.unasked is not None:
                 self._rediscover(emit)
             if self.nvml is not None and self.nvml is not before:
                 self._read_all(emit)
@@ -262,7 +262,7 @@ class GpuWatch:
         """Query all GPUs once an hour, and when a GPU may support other NVML calls than before.
         Otherwise, query only missing GPUs, which may have returned."""
         now = self.clock.monotonic()
-        if now >= self.next_all_gpus or self.watched.round:
+        if now >= self.next_all_gpus or self.watched.unasked is not None:
             self._query_all(nvml, emit)
             return
         for index in range(count_of(nvml)):
@@ -289,7 +289,7 @@ class GpuWatch:
         except Left:
             raise
         except Exception:
-            self.watched.round = self._connecting = None
+            self.watched.unasked = self._connecting = None
             nvml.disconnect()
             raise
         self.nvml, self._connecting = nvml, None
@@ -310,7 +310,7 @@ class GpuWatch:
         self.next_rediscovery = 0.0
 
     def _disconnect(self, why: Absent, emit: Emit) -> None:
-        self.watched.round = None
+        self.watched.unasked = None
         self.threads.take_back(unused=True)
         self.watched.close()
         if self.nvml is not None and not self.threads.left:  # calls in progress need it

@@ -47,15 +47,6 @@ class WatchedGpu:
 
 
 @dataclass(slots=True, eq=False)
-class QueryRound:
-    """State of a query of all GPUs. If a GPU hangs, another thread queries the remaining GPUs."""
-
-    count: int
-    unasked: list[int]  # indices
-    found: dict[str, WatchedGpu] = field(default_factory=dict)  # by UUID
-
-
-@dataclass(slots=True, eq=False)
 class WatchedGpus:
     """All GPUs by UUID. A GPU that is lost, or whose driver is being reloaded, is kept, and its
     values are absent. A GPU that the driver no longer lists is removed with its readings. A fault
@@ -65,10 +56,13 @@ class WatchedGpus:
     clock: Clock
     threads: GpuThreads
     in_order: tuple[tuple[WatchedGpu, Read], ...] = ()  # of GPUs that respond
-    round: QueryRound | None = None
+    unasked: list[int] | None = None
+    """Indices of the GPUs that the current query of all GPUs, if any, has not asked yet. If a GPU
+    hangs, another thread queries the remaining GPUs."""
     unanswered: dict[int, str] = field(default_factory=dict)  # reasons in the last query
     doubted: bool = False  # whether the last check found changes of supported queries
     _gpus: dict[str, WatchedGpu] = field(default_factory=dict)
+    _found: dict[str, WatchedGpu] = field(default_factory=dict)  # in the current query, by UUID
     _answers: dict[str, GpuAnswers] = field(default_factory=dict)  # including GPUs that are gone
     _silent: dict[Read, float] = field(default_factory=dict)
     """When each read last ran whose reading has expired because its GPU does not respond."""
@@ -76,18 +70,17 @@ class WatchedGpus:
     def query_all(self, nvml: Nvml, emit: Emit) -> None:
         """Query every GPU, or continue another thread's query. A GPU that supports the same NVML
         calls as before keeps its reads. Raise Left if another thread has taken over."""
-        if self.round is None:
-            count = self.threads.gpus = count_of(nvml)
-            self.round = QueryRound(count, list(range(count)))
-        asked = self.round
-        while asked.unasked:
-            index = asked.unasked.pop(0)
+        if self.unasked is None:
+            self.threads.gpus = count_of(nvml)
+            self.unasked, self._found = list(range(self.threads.gpus)), {}
+        while self.unasked:
+            index = self.unasked.pop(0)
             gpu = None if index in self.threads.left else self._visited(nvml, index)
-            others = (other.device for other in asked.found.values())
+            others = (other.device for other in self._found.values())
             if gpu is not None and self._is_single(gpu.device, others):
-                asked.found[gpu.uuid] = gpu
-        self.round = None
-        self._replace(asked, emit)
+                self._found[gpu.uuid] = gpu
+        self.unasked = None
+        self._replace(emit)
 
     def _visited(self, nvml: Nvml, index: int) -> WatchedGpu | None:
         gpu = None
@@ -143,12 +136,12 @@ class WatchedGpus:
             log.warning(LogEvent("gpu_not_answering", gpu=index, error=why))
         self.unanswered[index] = why
 
-    def _replace(self, asked: QueryRound, emit: Emit) -> None:
+    def _replace(self, emit: Emit) -> None:
         before = self._gpus
-        self._gpus = {uuid: self._unchanged(gpu) or gpu for uuid, gpu in asked.found.items()}
+        self._gpus = {uuid: self._unchanged(gpu) or gpu for uuid, gpu in self._found.items()}
         for uuid, gpu in before.items():
             why = self.unanswered.get(gpu.index)
-            if uuid not in self._gpus and gpu.index < asked.count:
+            if uuid not in self._gpus and gpu.index < self.threads.gpus:
                 if gpu.index in self.threads.left:
                     self._gpus[uuid] = gpu
                 elif why is not None:
