@@ -22,7 +22,7 @@ class NewPart(NamedTuple):
     answers: Counter[str]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class DefaultSet:
     """Selects series from each snapshot. Once selected, a series remains selected."""
 

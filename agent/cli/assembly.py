@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent.cli.driver_release import DriverConfig, asked_by
-from agent.clock import Clock, SystemClock, TapeClock
+from agent.clock import Clock, TapeClock
 from agent.config.settings import Configuration, Settings
 from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import STATE, state_folder
@@ -100,9 +100,6 @@ def recorded(hardware: Hardware, clock: Clock) -> "tuple[Hardware, TapeRecorder]
     return Hardware(lambda: recorder.nvml, *parts), recorder
 
 
-SYSTEM = SystemClock()
-
-
 class Agent:
     """An agent that is ready to run, with its hardware, sources, diagnosis, and poller. If `inline`
     is true, all reads run on the caller's thread, as tests require.
@@ -111,7 +108,7 @@ class Agent:
     """
 
     def __init__(
-        self, settings: Settings, hardware: Hardware, clock: Clock = SYSTEM, *, inline: bool = False
+        self, settings: Settings, hardware: Hardware, clock: Clock, *, inline: bool = False
     ) -> None:
         self.clock, self.finished = clock, hardware.finished
         self._host, self._inline = hardware.host, inline

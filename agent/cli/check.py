@@ -32,7 +32,7 @@ from agent.model import Absent, Snapshot
 from agent.replay.masks import HOST_NAME_FILES, Masks
 from agent.series import Derived, SampleStore
 from agent.sources.gpu import INFO
-from agent.status.limits import limit_rows
+from agent.status.links import limit_rows
 from agent.status.model import Level, Status
 from exporters.documents import document
 

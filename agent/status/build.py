@@ -20,8 +20,7 @@ from agent.status.gpus import Judged, SeenTick, StatusSource, finding_step, gpu_
 from agent.status.headline import group_status, grouped, headline, silence
 from agent.status.history import History
 from agent.status.jobs import NO_USER, ended_job, running_job, title
-from agent.status.limits import link_rates
-from agent.status.links import FarEnds, nvlink_graph
+from agent.status.links import FarEnds, link_rates, nvlink_graph
 from agent.status.model import AbsenceStatus, FindingStatus, GpuGroup, HeadlineClause, Level, Status
 from agent.status.paths import Way, path_kinds, path_rows, path_statuses, ways_of
 from agent.status.words import moment, worst_level

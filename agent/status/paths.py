@@ -204,14 +204,10 @@ def _fault(way: PathStatus, ailing: Ailing) -> Level | None:
     return ailing.get(("" if way.gpu is None else way.path, way.device))
 
 
-def _ails(ways: Device, ailing: Ailing) -> bool:
-    return _fault(ways[0], ailing) is not None
-
-
 def _remark(ways: Device, ailing: Ailing) -> str:
     if any(way.up is False for way in ways):
-        return DEAD if ways[0].path == "disk" else DOWN if _ails(ways, ailing) else NO_LINK
-    if _ails(ways, ailing):
+        return DEAD if ways[0].path == "disk" else DOWN if _fault(ways[0], ailing) else NO_LINK
+    if _fault(ways[0], ailing):
         return AILING
     return UNREAD if any(way.bytes_per_second is None for way in ways) else AT_REST
 
@@ -242,7 +238,7 @@ def _likeness(ways: Device, ailing: Ailing) -> list[object]:
         for way in ways
     )
     alike = [(way.direction, way.limit_bytes_per_second, way.level) for way in ways]
-    return [ways[0].path, _ails(ways, ailing), *steps, *alike]
+    return [ways[0].path, bool(_fault(ways[0], ailing)), *steps, *alike]
 
 
 def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Ailing) -> PathRow:
@@ -251,7 +247,7 @@ def _row(alike: Sequence[Device], arrays: Mapping[str, str], ailing: Ailing) -> 
     array = arrays.get(first[0].device)
     limited = any(way.limit_bytes_per_second for way in full)
     text = ["full" if limited else "busy" if full else "", f"of {array}" if array else ""]
-    text += ["with a fault"] * _ails(first, ailing)
+    text += ["with a fault"] * bool(_fault(first[0], ailing))
     text += ["no limit known"] * (not array and first[0].limit_bytes_per_second is None)
     inward, outward = (
         [way for ways in alike for way in ways if (way.direction in INWARD) is side]

@@ -13,8 +13,7 @@ from agent.config.settings import Settings
 from agent.faults.model import PAGES, alert_names
 from agent.faults.thresholds import AlertThresholds, RuleParameters
 from agent.model import InDefault
-from alerts.build import alert_rule, alerts_of, files, groups
-from alerts.runbook import runbook_page
+from alerts.build import alert_rule, alerts_of, files, groups, runbook_page
 from tests.support.alert_replay import run_promtool
 from tests.support.boards import boards, everything
 
