@@ -126,13 +126,7 @@ def test_promtool_notices_a_condition_that_is_another(tmp_path: Path) -> None:
     assert "FAILED" in run_promtool(tmp_path, content)
 
 
-ELSEWHERE = CASES["elsewhere"]
-"""Alerts whose finding has another condition, or none, and the reason."""
-
-ASKED_BY_OTHERS = {"driver_hangs", "short_of_processors"}
-"""Findings whose conditions others look at."""
-
-ALERTS = [case for case in cases(SYSTEMS[0]) if case.alert not in ELSEWHERE]
+ALERTS = [case for case in cases(SYSTEMS[0]) if case.alert not in CASES["elsewhere"]]
 
 
 def watched(case: Case, monkeypatch: pytest.MonkeyPatch) -> FaultWatch:
@@ -143,7 +137,7 @@ def watched(case: Case, monkeypatch: pytest.MonkeyPatch) -> FaultWatch:
     faults = {
         kind: fault
         for kind, fault in by_kind(USUAL).items()
-        if fault.alert in near or kind in ASKED_BY_OTHERS
+        if fault.alert in near or kind in ("driver_hangs", "short_of_processors")
     }
     monkeypatch.setattr(findings, "by_kind", lambda _: faults)
     watch = FaultWatch(Configuration(), GpuInventory, lambda: None)

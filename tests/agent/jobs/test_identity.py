@@ -221,11 +221,9 @@ def member(gpu: int, pid: int, key: str, owner: str = "ada") -> JobMember:
     return JobMember(GPUS[gpu], pid, key, owner)
 
 
-TWO = [member(2, 20, "slurm 7"), member(3, 21, "slurm 7")]
-
-
 def test_a_key_joins_and_another_does_not() -> None:
-    found = groups([*TWO, member(0, 10, "process 1 5"), member(1, 11, "process 1 5")])
+    two = member(2, 20, "slurm 7"), member(3, 21, "slurm 7")
+    found = groups([*two, member(0, 10, "process 1 5"), member(1, 11, "process 1 5")])
     assert [(group.grouped_by, group.gpus) for group in found] == [
         (GroupedBy.ANCESTOR, (GPUS[0], GPUS[1])),
         (GroupedBy.SLURM, (GPUS[2], GPUS[3])),

@@ -306,9 +306,6 @@ def test_a_buffer_gives_each_sample_when_the_driver_had_it() -> None:
     assert TapedBuffer().newer(0, 10) == []
 
 
-NCCL_BUS = 352.75e9
-"""Bytes per second that NCCL moved in each direction on each GPU while the tape ran."""
-
 LINKS = 18 * 25e9
 
 
@@ -329,7 +326,8 @@ def test_all_reduce_on_four_h200_moves_what_nccl_says() -> None:
     bench = taped(TAPES / "h200-x4-all-reduce.tape").run(28)
     assert bench.samples.value(system.GPUS) == 4
     payload = rates(bench, nvlink.TRANSMITTED, 15)
-    assert payload == pytest.approx([NCCL_BUS] * 4, rel=0.01)
+    nccl_bus = 352.75e9  # bytes per second that NCCL moved in each direction on each GPU
+    assert payload == pytest.approx([nccl_bus] * 4, rel=0.01)
     assert rates(bench, nvlink.WIRE_RECEIVED, 5) == pytest.approx([0.92 * LINKS] * 4, rel=0.03)
     assert set(bench.samples.all(nvlink.LINKS).values()) == {18.0}
     assert set(bench.samples.all(process.PROCESSES).values()) == {1.0}

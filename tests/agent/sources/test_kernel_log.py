@@ -99,16 +99,12 @@ def test_what_a_program_writes_to_the_kernels_log_is_not_the_kernels() -> None:
     assert not [line for line in log.lines() if line.text.endswith("by test")]
 
 
-LOSSES = CASES["losses"]
-"""At work; and when the driver was loaded, as written, and escaped by /dev/kmsg."""
-
-
 @pytest.mark.parametrize(
     ("uuid", "hangs", "counted_as"),
     [("GPU-b", False, {("1", "GPU-b", "79"): 1.0}), ("", False, {}), ("GPU-b", True, {})],
     ids=["listed", "never started", "the driver's files hang"],
 )
-@pytest.mark.parametrize("text", LOSSES)
+@pytest.mark.parametrize("text", CASES["losses"])  # at work, and when the driver was loaded
 def test_a_gpu_that_was_lost_before_it_was_met_is_the_one_at_its_address(
     monkeypatch: pytest.MonkeyPatch,
     text: str,
