@@ -12,7 +12,7 @@ from aiohttp import hdrs, web
 from msgspec.json import encode
 
 from agent.model import Sample
-from agent.simulator.fleet import CLUSTER, NodePlan
+from agent.simulator.scenarios import CLUSTER, NodePlan
 from agent.sources.workload import JOB_INFO
 from exporters.http import JSON, add_headers, ready
 from exporters.prometheus import PLAIN, Exposition, by_metric, written

@@ -16,7 +16,7 @@ from agent.cli.options import settings_of, stop_signal
 from agent.cli.run import SWITCH_INTERVAL, exposition_of, freeze_gc
 from agent.clock import SystemClock
 from agent.errors import BadInput
-from agent.simulator.fleet import plan
+from agent.simulator.scenarios import plan
 from exporters.fleet import FleetPages
 from exporters.server import MOST_CONNECTIONS, serve
 

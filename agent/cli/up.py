@@ -101,7 +101,6 @@ def run(arguments: argparse.Namespace) -> int:
 def plan_of(arguments: argparse.Namespace) -> StackPlan:
     """Return the plan that the flags and this machine require. Raise BadInput if flags conflict."""
     from agent import simulator
-    from agent.simulator import fleet
     from alerts.receivers import Receivers
 
     settings = settings_of(arguments)
@@ -110,7 +109,7 @@ def plan_of(arguments: argparse.Namespace) -> StackPlan:
     if machine is not None:
         simulator.parse(machine)
     if nodes:
-        fleet.plan(nodes)  # raises an error if the number is invalid
+        simulator.scenarios.plan(nodes)  # raises an error if the number is invalid
         if machine and ":" in machine:
             raise ConfigError("--fleet has its own loads: --simulate may only name the system")
     installed = [name for name in programs.SERVERS if programs.binary(name)]

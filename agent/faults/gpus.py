@@ -103,16 +103,15 @@ def held_down(machine: Look, _: Fault) -> Iterator[Seen]:
 
 def first_causes(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield the GPUs that wait for at least a share `bound` of the time, with the main cause."""
-    assert fault.finding
     gpus: dict[GpuKey, dict[str, float]] = {}
     for labels, share in fault.rows(machine.windows):
         key = GpuKey(int(labels["gpu"]), labels["uuid"])
         gpus.setdefault(key, {})[labels["cause"]] = share
     for key, causes in sorted(gpus.items()):
         share = sum(causes.values())
-        if share >= fault.finding.bound:
+        if share >= fault.bound:
             first = max(sorted(causes), key=causes.__getitem__)
-            figures = (Figure(fault.figure, share, fault.finding.bound),)
+            figures = (Figure(fault.figure, share, fault.bound),)
             yield Seen(key, "", figures, (first,), labels=(("cause", first),))
 
 
@@ -122,10 +121,9 @@ def cure_of_waiting(finding: Finding) -> str:
 
 def waited_for(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield each GPU that other GPUs of this machine wait for, with the number of waiting GPUs."""
-    assert fault.finding
     counts: dict[str, int] = {}
     for labels, share in fault.rows(machine.windows):
-        if share >= fault.finding.bound:
+        if share >= fault.bound:
             counts[labels["culprit"]] = counts.get(labels["culprit"], 0) + 1
     indices = {labels["uuid"]: labels["gpu"] for labels in machine.samples.labelled(gpu.INFO)}
     for uuid, number in sorted(counts.items()):

@@ -14,8 +14,7 @@ from agent.sources import activity, clocks, gpu, kernel_log, pcie
 def generations(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield GPUs whose PCIe link is below its maximum generation while the GPU is under load. An
     idle link may use a lower generation to save power."""
-    assert fault.finding
-    samples, least = machine.samples, fault.finding.bound
+    samples, least = machine.samples, fault.bound
     for labels, most in sorted(samples.all(pcie.GENERATION_LIMIT).items()):
         now = samples.point(pcie.GENERATION, *labels)
         if now is None or now.value >= most:
@@ -77,12 +76,11 @@ def slots(machine: Look, _: Fault) -> Iterator[Seen]:
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield each fatal NVSwitch error that is recent or has no timestamp."""
-    assert fault.finding
     samples = machine.samples
     for labels, times in sorted(samples.all(kernel_log.SWITCH_ERRORS).items()):
         name, severity, code = labels
         at = samples.value(kernel_log.SWITCH_ERROR_AT, *labels)
-        if severity == "fatal" and (at is None or samples.now - at <= fault.finding.bound):
+        if severity == "fatal" and (at is None or samples.now - at <= fault.bound):
             yield Seen(None, name, (Figure("times", times, None, "count"),), (code,))
 
 

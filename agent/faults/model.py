@@ -159,6 +159,10 @@ class Fault(FaultTable, frozen=True, kw_only=True):
         return self.finding.kind if self.finding else ""
 
     @property
+    def bound(self) -> float:
+        return self.finding.bound if self.finding else 0.0
+
+    @property
     def expr(self) -> str:
         return (self.rule.when if self.rule else "") or self.when
 

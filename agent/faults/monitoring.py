@@ -54,8 +54,7 @@ def hold_of_values(finding: Finding) -> str:
 
 def certificate(machine: Look, fault: Fault) -> Iterator[Seen]:
     """If the TLS certificate expires soon or has expired, yield a fault with the time to expiry."""
-    assert fault.finding
-    ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.finding.bound
+    ends, soon = machine.samples.value(CERTIFICATE_ENDS), fault.bound
     left = soon if ends is None else ends - machine.snapshot.wall
     if left < soon and (left < 0) is (fault.labels["sign"] == "expired"):
         yield Seen(figures=(Figure("time", abs(left), None, "seconds"),))

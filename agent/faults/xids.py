@@ -74,7 +74,6 @@ def _of_action(action: str) -> Severity:
 def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
     """Yield each recent XID error with its severity. For NVLink 5 errors, the severity depends on
     the affected unit. An error without a timestamp counts as recent."""
-    assert fault.finding
     samples = machine.samples
     infos = samples.labelled(gpu.INFO)
     architectures = {info["uuid"]: info["architecture"] for info in infos}
@@ -85,7 +84,7 @@ def seen(machine: Look, fault: Fault) -> Iterator[Seen]:
     order = list(Severity)
     for (index, uuid, code), count in sorted(samples.all(xid.XID_ERRORS).items()):
         at = samples.value(xid.AT, index, uuid, code) if count else None
-        if not count or (at is not None and samples.now - at > fault.finding.bound):
+        if not count or (at is not None and samples.now - at > fault.bound):
             continue
         figures = [Figure("times", count, None, "count")]
         if at is not None:

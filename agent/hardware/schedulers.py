@@ -132,18 +132,12 @@ class SlurmNode(msgspec.Struct):
     reason: str | None = ""
 
 
-class SlurmNodes(msgspec.Struct):
-    """The JSON output of `scontrol show nodes`."""
-
-    nodes: list[SlurmNode]
-
-
 def all_nodes() -> list[SlurmNode]:
     """Return all nodes of the Slurm cluster. Raise OSError if Slurm is older than 23.02."""
     answer = _run_command("scontrol", "--json", "--all", "show", "nodes")
     try:
-        return msgspec.json.decode(answer, type=SlurmNodes).nodes
-    except msgspec.MsgspecError as error:
+        return msgspec.convert(json.loads(answer)["nodes"], list[SlurmNode])
+    except (ValueError, LookupError, TypeError) as error:
         raise OSError(f"scontrol answers with other JSON: {error}") from error
 
 

@@ -10,8 +10,7 @@ from aiohttp import ServerDisconnectedError
 from aiohttp.test_utils import TestClient, TestServer
 
 from agent.errors import BadInput
-from agent.simulator.fleet import RACK, plan
-from agent.simulator.scenarios import SLOW_NODE, WAITS_FOR_NODE
+from agent.simulator.scenarios import RACK, SLOW_NODE, WAITS_FOR_NODE, plan
 from exporters.fleet import FleetPages, node_page
 from tests.support.exposition import ExpositionBench
 
