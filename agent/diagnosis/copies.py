@@ -56,10 +56,12 @@ def _copied(e: Evidence) -> float:
 def _copy_share(moments: Sequence[float], rate: float, limit: float) -> float | None:
     """Return the share of time for which copies in one direction run, or None if too few moments
     are known. `moments` are the rates within moments, `rate` is the mean rate, and `limit` that of
-    PCIe (bytes/s)."""
+    PCIe (bytes/s). Copies that no moment shows are faster than those that would be seen."""
     running = [one for one in moments if one >= KERNEL_RATE]
-    if len(running) < 2:  # copies from pageable memory would have been seen
-        return rate / limit if len(moments) * rate >= 3 * PAGEABLE_RATE else None
+    if len(running) < 2:  # slower copies would have been seen three times
+        passed = len(moments) * rate / 3
+        fast = limit if passed >= PAGEABLE_RATE else PAGEABLE_RATE
+        return rate / fast if passed >= KERNEL_RATE else None
     pinned = MOSTLY * limit
     if not MOSTLY * MAPPED_RATE <= median(running) < pinned:
         return rate / limit

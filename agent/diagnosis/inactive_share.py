@@ -98,9 +98,12 @@ def _polls(e: Evidence) -> bool:
 
 def _working(e: Evidence) -> float:
     """Return the number of cores that workers use or wait for, or 0 if they only wake up
-    occasionally. The CPU time of a short-lived child is counted when the child exits."""
+    occasionally, or spin with the launching thread of a server: none of them runs longer. The CPU
+    time of a short-lived child is counted when the child exits."""
     cores = e.host.share("working", "running") + e.host.share("working", "queued")
-    return cores if cores >= workload.REST_CORES else 0.0
+    own = (e.host.launching or 0.0) - e.second.activity
+    spin = e.host.busiest <= own and e.host.answers
+    return cores if cores >= workload.REST_CORES and not spin else 0.0
 
 
 def serves(e: Evidence) -> bool:

@@ -58,6 +58,31 @@ def test_a_job_that_answers_all_that_it_is_sent_waits_for_requests(
 
 
 @pytest.mark.parametrize(
+    ("busiest", "settled", "found"),
+    [
+        (0.2, 0.5, {Cause.HOST_THREAD: 0.3, Cause.REQUESTS: 0.5}),
+        (0.4, 0.5, {Cause.HOST_THREAD: 0.3, Cause.CPU: 0.5}),  # it also runs by itself
+        (0.2, 0.1, {Cause.HOST_THREAD: 0.3, Cause.CPU: 0.5}),  # it owes answers meanwhile
+    ],
+)
+def test_threads_that_spin_with_the_thread_of_a_server_prepare_nothing(
+    busiest: float, settled: float, found: dict[Cause, float]
+) -> None:
+    """OpenMP: 31 threads of each operation run as long as the main one does, or less."""
+    figures: Figures = {
+        **threads(GPU, 0.5),
+        (workload.THREADS, (*GPU, "working", "running")): 7.0,
+        (workload.BUSIEST, GPU): busiest,
+        (activity.ACTIVITY, GPU): 0.2,
+        (workload.RECEIVED, GPU): 3e5,
+        **sockets({"accepted": 3e5, "settled": settled}),
+    }
+    e = evidence(figures, history=GpuHistory(bursts=True, deliveries=True))
+    left = {cause: one.seconds for cause, one in divide_inactive(e).items() if one.seconds > 1e-6}
+    assert left == pytest.approx(found)
+
+
+@pytest.mark.parametrize(
     ("rates", "ranks", "found"),
     [
         ({"exchanged": 200e6}, True, {Cause.PEER: 0.6}),
