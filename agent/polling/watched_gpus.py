@@ -81,6 +81,7 @@ class WatchedGpus:
                 self._found[gpu.uuid] = gpu
         self.unasked = None
         self._replace(emit)
+        self._found = {}
 
     def _visited(self, nvml: Nvml, index: int) -> WatchedGpu | None:
         gpu = None
