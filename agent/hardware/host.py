@@ -24,19 +24,14 @@ class Logins:
     ) -> None:
         self._find = find
         self._asked: dict[int, Future[str]] = {}
-        self._names: dict[int, str] = {}
 
     def name(self, uid: int) -> str:
         """Return the name of a user, or the user ID as a string while the name is unknown."""
-        if uid in self._names:
-            return self._names[uid]
         if uid not in self._asked:
             self._asked[uid] = on_a_thread("login", partial(self._find, uid))
             wait([self._asked[uid]], 0.05)  # s, enough for /etc/passwd
         asked = self._asked[uid]
-        if asked.done() and not asked.exception():
-            self._names[uid] = asked.result()
-        return self._names.get(uid, str(uid))
+        return asked.result() if asked.done() and not asked.exception() else str(uid)
 
 
 @dataclass(frozen=True, slots=True)
