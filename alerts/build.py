@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from agent.config.configuration import ConfigError
 from agent.config.settings import Settings
 from agent.diagnosis.advice import ADVICE, SUMMARIES
 from agent.faults.declarations import declared
@@ -21,7 +20,7 @@ from agent.faults.promql import NODE, held, seconds
 from agent.faults.thresholds import AlertPatches, AlertThresholds, RuleParameters
 from agent.faults.xids import table
 from agent.model import CAUSES, State
-from alerts.receivers import ROUTES, Receivers, missing, ways
+from alerts.receivers import ROUTES, Receivers, check, ways
 from alerts.templates import PLACES, board, described
 
 OWN = "{{$labels.instance}}/"
@@ -111,8 +110,7 @@ def alertmanager(settings: Settings, scale: float = 1.0) -> dict[str, str]:
     min and longer). tests/alerts/test_bounds.py verifies this order.
     """
     parameters, r = RuleParameters(settings[AlertThresholds], scale), settings[Receivers]
-    if wrong := missing(r):
-        raise ConfigError(wrong)
+    check(r)
     routes = [
         {"receiver": name, "matchers": [f'severity="{way["severity"]}"']}
         | {key: parameters.over(way[key]) for key in way if key != "severity"}

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from agent.config.configuration import ConfigError
 from agent.config.settings import Section
 from agent.faults.thresholds import Email, SecretFile, Smarthost, Url, Word
 from agent.metrics import beside
@@ -38,14 +39,13 @@ NEEDS: dict[str, list[str]] = _MESSAGE["needs"]
 """The settings that a setting requires, by setting."""
 
 
-def missing(receivers: Receivers) -> str:
-    """Return an error if a setting requires others that are empty, or else an empty string."""
+def check(receivers: Receivers) -> None:
+    """Raise ConfigError if a setting requires others that are empty."""
     for key, needed in NEEDS.items():
         lacking = [name for name in needed if not getattr(receivers, name)]
         if getattr(receivers, key) and lacking:
             names = " and ".join(f"alertmanager.{name}" for name in lacking)
-            return f"alertmanager.{key} needs {names}"
-    return ""
+            raise ConfigError(f"alertmanager.{key} needs {names}")
 
 
 def ways(r: Receivers, receiver: str) -> dict[str, list[Any]]:
