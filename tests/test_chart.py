@@ -245,6 +245,5 @@ def test_a_wrong_value_is_refused_and_named(values: object, said: str) -> None:
 @needs_helm
 def test_helm_finds_nothing_to_complain_of() -> None:
     command = ["helm", "lint", "--strict", str(FOLDER), "--values", "-"]
-    content = json.dumps(IMAGE)
-    done = run_to_end(command, given=content)
+    done = run_to_end(command, given=json.dumps(IMAGE))
     assert done.returncode == 0, done.stdout

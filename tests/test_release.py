@@ -49,8 +49,7 @@ def test_actionlint_has_no_finding(tmp_path: Path) -> None:
 
 def test_actions_are_pinned_and_have_no_more_rights_than_they_need() -> None:
     for path in WORKFLOWS.glob("*.yml"):
-        workflow = yaml.safe_load(path.read_text())
-        assert workflow["permissions"] == {"contents": "read"}
+        assert yaml.safe_load(path.read_text())["permissions"] == {"contents": "read"}
         for action in re.findall(r"uses: (.*)", path.read_text()):
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", action), action
 

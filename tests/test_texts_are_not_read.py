@@ -24,8 +24,7 @@ def texts_in(node: ast.AST) -> list[str]:
 def read(node: ast.AST) -> list[str]:
     """The fields for people that this expression compares or searches."""
     if isinstance(node, ast.Compare):
-        whole = [*map(type, node.ops)]
-        if set(whole) <= {ast.Is, ast.IsNot}:
+        if set(map(type, node.ops)) <= {ast.Is, ast.IsNot}:
             return []
         return [n for part in (node.left, *node.comparators) for n in texts_in(part)]
     called = node.func if isinstance(node, ast.Call) else None

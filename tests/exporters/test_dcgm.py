@@ -215,8 +215,7 @@ def test_the_last_xid_stays() -> None:
 @pytest.mark.promtool
 def test_promtool_objects_to_what_is_dcgm_exporters_alone() -> None:
     body = ran(SYSTEMS[0])[1].page("").plain.decode()
-    said = {line.partition(" ")[2] for line in complaints(body)[1].splitlines()}
-    assert said <= {
+    assert {line.partition(" ")[2] for line in complaints(body)[1].splitlines()} <= {
         'counter metrics should have "_total" suffix',
         "metric name should not include type 'counter'",
         "label names should be written in 'snake_case' not 'camelCase'",

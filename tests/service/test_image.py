@@ -62,8 +62,7 @@ def test_it_is_built_and_serves_without_rights(machine: Container) -> None:
     machine.run(f"tar {REST} -C / -c . 2>/dev/null | podman import -q - {BASE}")
     machine.run(BUILD)
     assert machine.run("podman inspect --format '{{.Config.User}}' agent") == "dgx-telemetry"
-    said = machine.run(f"{RUN} --rm agent once --simulate dgx-h100")
-    assert "8 of 8 GPUs" in said
+    assert "8 of 8 GPUs" in machine.run(f"{RUN} --rm agent once --simulate dgx-h100")
     machine.run(f"{RUN} -d --name=serving agent run --simulate dgx-h100")
     check = "podman healthcheck run serving"
     eventually(lambda: machine.status(check)[0] == 0, "healthy by the check of the image")

@@ -22,8 +22,7 @@ def covering(cases: Iterable[Case]) -> list[Any]:
     chosen: set[Case] = set()
     used: Counter[tuple[int, str]] = Counter()
     for case in sorted(listed, key=lambda case: _rarest(case, listed)):
-        places = list(enumerate(case))
-        if any(not used[place] for place in places):
+        if any(not used[place] for place in enumerate(case)):
             best = min(_alike(case, listed, used), key=lambda one: sum(_times(one, used)))
             chosen.add(best)
             used.update(enumerate(best))

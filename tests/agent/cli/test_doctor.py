@@ -156,8 +156,7 @@ def test_a_bundle_holds_what_it_says_and_names_no_one(tmp_path: Path) -> None:
         }
     names = {"check.txt", "check.json", "metrics.prom", "kernel.log", "versions.txt"}
     assert set(texts) == names
-    whole = "".join(texts.values())
-    assert not re.search("hooks|secret|alice|example", whole)
+    assert not re.search("hooks|secret|alice|example", "".join(texts.values()))
     assert "GPU-00000000-0000-0000-0000-000000000001" in texts["metrics.prom"]
     assert bundle.stat().st_mode & 0o077 == 0
 

@@ -88,8 +88,7 @@ def test_a_program_that_was_taken_away_does_not_begin_again() -> None:
         "sys.executable = '/nowhere/python'; parser.run_command = lambda _: execute_again();"
         "own.main()"
     )
-    command = [sys.executable, "-c", code]
-    ended = run_to_end(command)
+    ended = run_to_end([sys.executable, "-c", code])
     said = "dgx-telemetry: cannot run /nowhere/python: No such file or directory\n"
     assert (ended.returncode, ended.stderr) == (2, said)
 

@@ -252,8 +252,7 @@ def test_the_example_shows_every_key_with_its_default(file: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     file.write_text(text)
     config = load(SECTIONS, file, {})
-    patched = {LimitsConfig, AlertPatches}
-    assert config.sections.keys() == patched
+    assert config.sections.keys() == {LimitsConfig, AlertPatches}
     patch = AlertPatch(hold="5m", severity="info", labels={"team": "training"})
     assert config[AlertPatches].patches == {"DgxGpuStarved": patch}
     assert config[SaturationConfig] == SaturationConfig()

@@ -121,8 +121,7 @@ def test_addresses_that_are_of_no_gpu_here_are_not_judged() -> None:
     change_answer(bench.machine.nvml, "nvmlDeviceGetNvLinkRemotePciInfo", of_the_host)
     assert shown(bench.run(3), "dgx-1-v100") == []
     ends = bench.samples.labelled(nvlink.LINK_INFO)
-    addresses = {labels["remote_pci_bus_id"][:8] for labels in ends}
-    assert addresses == {"000000F0"}
+    assert {labels["remote_pci_bus_id"][:8] for labels in ends} == {"000000F0"}
 
 
 def test_a_link_that_only_one_of_its_ends_reports_does_not_count() -> None:

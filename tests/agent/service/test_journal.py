@@ -52,8 +52,7 @@ def test_a_name_commands_no_terminal() -> None:
 
 
 def test_json_gives_the_value_back() -> None:
-    entry = json.loads(JSON.format(record())[3:])
-    assert entry == {
+    assert json.loads(JSON.format(record())[3:]) == {
         "level": "error",
         "logger": "agent.x",
         "event": "failed",

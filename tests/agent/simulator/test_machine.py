@@ -81,8 +81,7 @@ def test_counters_never_fall_on_the_tour() -> None:
         seen.add(machine.scenario)
         if machine.scenario == "driver-hang":
             continue
-        values = get(machine, "FieldValues", counters)
-        read = zip(values, before, strict=True)
+        read = zip(get(machine, "FieldValues", counters), before, strict=True)
         now = [old if v.nvmlReturn else v.value.ullVal for v, old in read]
         assert all(a >= b for a, b in zip(now, before, strict=True))
         before = now

@@ -176,8 +176,7 @@ def test_the_user_may_ignore_other_disks(bench: HostBench) -> None:
 def test_only_real_nics_are_counted(bench: HostBench) -> None:
     bridges = ("docker0", "br-12", "cni0", "virbr0", "lxcbr0", "kube-ipvs0", "nodelocaldns")
     tunnels = ("lo", "veth1a", "cali1", "flannel.1", "ifb0", "dummy0", "tun0", "tap1", "lxc12")
-    ignored = [*bridges, *tunnels]
-    bench.psutil.nics = dict.fromkeys(ignored, (1, 1)) | dict.fromkeys(
+    bench.psutil.nics = dict.fromkeys([*bridges, *tunnels], (1, 1)) | dict.fromkeys(
         ("eth0", "enp1s0f0", "bond0", "ib0", "lom1", "br0"), (100, 50)
     )
     reading = bench.read(network, "counters")
@@ -262,8 +261,7 @@ def test_cpu_busy_is_what_is_neither_idle_nor_waiting(bench: HostBench) -> None:
     }
     bench.psutil.times = (102, 1, 11, 1005, 50.5, 1, 1, 0)  # iowait is taken back
     assert values(bench.read(host, "busy"))["dgx_cpu_busy_ratio",] == 1.0
-    still = bench.read(host, "busy")
-    assert {a.reason for a in still.absences} == {Reason.UNKNOWN}
+    assert {a.reason for a in bench.read(host, "busy").absences} == {Reason.UNKNOWN}
 
 
 def test_the_first_reading_of_the_cpu_is_pending(bench: HostBench) -> None:

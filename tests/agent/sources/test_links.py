@@ -159,8 +159,7 @@ def of_gpu(bench: AgentBench, metric: Metric, *labels: str) -> Any:
 
 
 def test_a_faulty_link_of_the_fifth_generation_recovers_and_others_do_not(tray: AgentBench) -> None:
-    recovered = of_gpu(tray, nvlink.ERRORS, "1", "recovery")
-    assert recovered > 100
+    assert of_gpu(tray, nvlink.ERRORS, "1", "recovery") > 100
     assert of_gpu(tray, nvlink.ERRORS, "0", "recovery") == 0
     kinds = {labels[3] for labels in tray.samples.all(nvlink.ERRORS)}
     assert kinds == set(nvlink.KINDS["nvlink5"])

@@ -131,8 +131,7 @@ def test_every_modern_sheet_was_typed_again(specs: Specs) -> None:
 
 
 def test_what_the_papers_contradict_is_reported(specs: Specs) -> None:
-    volta = specs.systems["dgx-1-v100"]
-    assert "512 MB" in volta.values["memory"].note
+    assert "512 MB" in specs.systems["dgx-1-v100"].values["memory"].note
 
 
 def test_every_source_names_a_paper_or_a_public_origin(specs: Specs) -> None:

@@ -124,8 +124,7 @@ async def bench(name: str = "k40:training", **feed_of: Any) -> AsyncIterator[Liv
 async def test_a_page_gets_all_at_once_and_then_each_tick() -> None:
     async with bench() as there:
         page = await there.open()
-        names = [(await page.next()).name for _ in range(2)]
-        assert names == ["history", "status"]
+        assert [(await page.next()).name for _ in range(2)] == ["history", "status"]
         history, tick = page.events
         assert history.data["whole"]
         assert history.data["newest"] == tick.data["second"] == 5
