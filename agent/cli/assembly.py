@@ -12,7 +12,8 @@ from agent.diagnosis.disclosure import Disclosure
 from agent.diagnosis.hours import STATE, state_folder
 from agent.diagnosis.tick_analysis import TickAnalysis
 from agent.errors import BadInput
-from agent.faults.findings import LOOK_EVERY, READER_EVERY, FaultWatch, Search
+from agent.faults.findings import Search
+from agent.faults.watch import LOOK_EVERY, READER_EVERY, FaultWatch
 from agent.faults.windows import FaultSamples
 from agent.hardware.device import NvmlDevice
 from agent.hardware.files import text_or_nothing

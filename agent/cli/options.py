@@ -29,8 +29,8 @@ from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from agent.status.build import StatusBoard
-from agent.status.gpus import StatusSource
 from agent.status.model import Status
+from agent.status.source import StatusSource
 from alerts.receivers import Receivers
 from exporters.settings import DcgmConfig, HttpConfig, MetricsConfig, NvlinkConfig
 

@@ -25,7 +25,8 @@ from agent.model import Absent
 from agent.ranges import gpus_named, is_loopback
 from agent.report.questions import NoAnswer, fetched
 from agent.stack import programs
-from agent.stack.programs import LOOPBACK, FreePorts, StackProgram, choose, run_all
+from agent.stack.child import run_all
+from agent.stack.programs import LOOPBACK, FreePorts, StackProgram, choose
 from exporters.settings import HttpConfig
 
 ACTIVE = "/api/v2/alerts?active=true&silenced=false&inhibited=false"

@@ -14,15 +14,24 @@ from agent.model import Pair, Snapshot
 from agent.ranges import gpus_named
 from agent.series import Derived, SampleStore
 from agent.sources import infiniband
-from agent.status import machine, model
+from agent.status import model
+from agent.status.events import event_statuses, with_jobs
 from agent.status.findings import Ailing, ailing_paths, by_gpu, finding_statuses, grave, not_good
-from agent.status.gpus import Judged, SeenTick, StatusSource, finding_step, gpu_statuses, judged
-from agent.status.headline import group_status, grouped, headline, silence
+from agent.status.gpus import Judged, SeenTick, finding_step, gpu_statuses, judged
+from agent.status.headline import group_status, grouped, headline
 from agent.status.history import History
 from agent.status.jobs import NO_USER, ended_job, running_job, title
 from agent.status.links import FarEnds, link_rates, nvlink_graph
+from agent.status.machine import (
+    absence_statuses,
+    host_status,
+    machine_status,
+    source_statuses,
+    summary,
+)
 from agent.status.model import AbsenceStatus, FindingStatus, GpuGroup, HeadlineClause, Level, Status
 from agent.status.paths import Way, path_kinds, path_rows, path_statuses, ways_of
+from agent.status.source import StatusSource, silence
 from agent.status.words import moment, worst_level
 
 
@@ -93,7 +102,7 @@ class StatusBoard:
             tick=snapshot.tick,
             second=int(snapshot.at),
             level=Level.CRITICAL if grave(seen.findings) else worst_level(c.level for c in clauses),
-            machine=machine.machine_status(source, snapshot),
+            machine=machine_status(source, snapshot),
             headline=clauses,
             sound=_sound(samples) if looked.sources and not seen.findings else None,
             groups=groups,
@@ -108,11 +117,11 @@ class StatusBoard:
             path_kinds=path_kinds(paths, looked.rates, ailing),
             links=links,
             graph=graph,
-            host=machine.host_status(samples),
+            host=host_status(samples),
             sources=looked.sources,
             absences=looked.absences,
             unknown=looked.unknown,
-            events=machine.with_jobs(looked.events, jobs, silent=silent),
+            events=with_jobs(looked.events, jobs, silent=silent),
         )
 
     def _seen(
@@ -141,15 +150,11 @@ class StatusBoard:
 
         def found() -> Looked:
             absent = tuple(seen.absences(seen.at))
-            absences = self._derived.of(
-                machine.absence_statuses, absent, lambda: machine.absence_statuses(absent)
-            )
+            absences = self._derived.of(absence_statuses, absent, lambda: absence_statuses(absent))
             lost = inventory.lost
             rates = link_rates(ways, inventory.gpus, lost, specs, source.samples, ailing=ailing)
-            events = machine.event_statuses(source.faults.events, seen, self._ends.ends)
-            return Looked(
-                absences, machine.summary(absences), machine.source_statuses(seen), rates, events
-            )
+            events = event_statuses(source.faults.events, seen, self._ends.ends)
+            return Looked(absences, summary(absences), source_statuses(seen), rates, events)
 
         return self._derived.of(Looked, (seen,), found)
 

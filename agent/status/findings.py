@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from agent.diagnosis.advice import ALERTS
-from agent.faults.findings import LATE_READ_SECONDS, ActiveFault, AlertState, FaultEvent, FaultWatch
+from agent.faults.findings import of_gpus
 from agent.faults.model import Finding
+from agent.faults.watch import LATE_READ_SECONDS, ActiveFault, AlertState, FaultEvent, FaultWatch
 from agent.jobs.job import percent
 from agent.limits.paths import PathAccounts
 from agent.model import GpuKey, Labels, Snapshot
 from agent.ranges import gpus_named
 from agent.status.model import AlertStatus, FindingStatus, Level
-from agent.status.words import LEVEL, alert_status, began, duration, finding_text, of_gpus, wait
+from agent.status.words import LEVEL, alert_status, began, duration, finding_text, wait
 
 OF_STATES = frozenset(alert.lower() for alert, _ in ALERTS.values())
 """Runbook anchors of the alerts on lost GPU time."""

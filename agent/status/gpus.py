@@ -1,22 +1,18 @@
-"""The data from which the status is built, and the status of a GPU at a tick: its verdict, lost
-time, figures, and processes."""
+"""The status of a GPU at a tick: its verdict, lost time, figures, and processes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from agent import model
-from agent.diagnosis.accounting import Diagnosis
 from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, severity
-from agent.faults.findings import ActiveFault, FaultWatch, action, by_kind
+from agent.faults.findings import action, by_kind
 from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
-from agent.faults.thresholds import AlertThresholds
+from agent.faults.watch import ActiveFault
 from agent.jobs.job import PEER, Job, WatchedJobs, percent
 from agent.model import Cause, Fact, GpuIdentity, Pair, Reason, Snapshot, State, Verdict
-from agent.polling.gpu_state import GpuInventory
 from agent.series import SampleStore
 from agent.sources import activity
 from agent.sources import instances as mig
@@ -25,31 +21,8 @@ from agent.status.gpu_figures import figures, instances, largest, processes
 from agent.status.history import SPAN, History
 from agent.status.jobs import hang_action
 from agent.status.model import FindingStatus, GpuFigures, GpuStatus, Level
+from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
-
-
-@dataclass(frozen=True, slots=True)
-class StatusSource:
-    """The latest accounts, data paths, jobs, and faults. Only the event loop may use them."""
-
-    diagnosis: Diagnosis
-    samples: SampleStore  # recent samples
-    faults: FaultWatch
-    look: Callable[[], None]  # checks the last tick for faults
-    uptime: Callable[[], float | None]  # host uptime (s)
-    jobs: Callable[[], WatchedJobs] = WatchedJobs
-    simulated: bool = False
-    playing: Callable[[float], str] = lambda _: ""  # the simulated scenario, or the recording
-    host: str = ""  # hostname of the machine
-
-    @property
-    def inventory(self) -> GpuInventory:
-        return self.diagnosis.inventory()
-
-    @property
-    def thresholds(self) -> AlertThresholds:
-        return self.faults.configuration.current[AlertThresholds]
-
 
 COSTS = 0.25
 """If a GPU loses at least this share of its time to low clocks, its state is `throttled`."""

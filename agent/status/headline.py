@@ -7,9 +7,9 @@ from statistics import fmean
 from msgspec.structs import replace
 
 from agent.diagnosis.advice import ALERTS, SUMMARIES, severity
-from agent.faults.findings import LATE_READ_SECONDS, AlertState, by_kind
-from agent.faults.monitoring import NVML
+from agent.faults.findings import by_kind
 from agent.faults.promql import seconds
+from agent.faults.watch import LATE_READ_SECONDS, AlertState
 from agent.jobs.job import percent
 from agent.model import Cause, Pair, Reason, Snapshot, State
 from agent.ranges import gpus_named
@@ -18,6 +18,7 @@ from agent.status.findings import is_fault, not_good
 from agent.status.gpus import Judged, SeenTick, costs, reasons, slowed
 from agent.status.jobs import culprit_name
 from agent.status.model import AlertStatus, GpuGroup, HeadlineClause, Level
+from agent.status.source import silence
 from agent.status.words import GRAVEST_FIRST, LEVEL, SOON, began, duration
 
 Members = tuple[Pair | None, list[Judged]]
@@ -167,11 +168,6 @@ UNSEEN = frozenset({"source_down", "values_absent"})
 
 OF_DRIVER = frozenset({"driver_hangs"})
 OF_LOST = frozenset({"gpus_missing", "gpu_lost"})
-
-
-def silence(snapshot: Snapshot) -> float:
-    """Return the seconds for which the driver has not responded, or 0 if it responds."""
-    return snapshot.at - snapshot.turns.get(NVML, snapshot.at)
 
 
 def headline(facts: SeenTick) -> tuple[HeadlineClause, ...]:

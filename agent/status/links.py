@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
-from agent.faults.findings import ActiveFault
+from agent.faults.watch import ActiveFault
 from agent.limits.paths import PathAccounts
 from agent.limits.resolution import PathKey
 from agent.limits.topology import gpus_by_address

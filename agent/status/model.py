@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from agent.faults.findings import AlertState
+from agent.faults.watch import AlertState
 from agent.model import Cause, Reason, State
 
 

@@ -11,8 +11,8 @@ from string import Formatter
 from typing import Any
 
 from agent.diagnosis.facts import FactKind
-from agent.faults.findings import AlertState
 from agent.faults.model import Finding, function
+from agent.faults.watch import AlertState
 from agent.metrics import beside
 from agent.model import Fact, Figure, Pair, Severity, Snapshot
 from agent.status.model import AlertStatus, Level
@@ -167,12 +167,6 @@ def finding_text(finding: Finding) -> str:
         value = finding.names[0] if finding.names else f"{finding.figures[0].value:.0f}"
         given["word"] = fault.words.get(value, f"code {value}")
     return _sentence(fault.sentence, finding.names, given)
-
-
-def of_gpus(text: str, gpus: Iterable[int]) -> str:
-    """Return `text` with `-i GPU` in its commands replaced with `-i` and the given GPU indices."""
-    listed = ",".join(map(str, gpus))
-    return text.replace("-i GPU", f"-i {listed}") if listed else text
 
 
 CALLS = {

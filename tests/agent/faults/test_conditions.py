@@ -11,9 +11,10 @@ import pytest
 from agent.catalogue import METRICS
 from agent.config.settings import Configuration, Settings
 from agent.faults import findings
-from agent.faults.findings import USUAL, AlertState, FaultWatch, by_kind
+from agent.faults.findings import USUAL, by_kind
 from agent.faults.hiding import OF_ALL
 from agent.faults.model import Fault, Look
+from agent.faults.watch import AlertState, FaultWatch
 from agent.faults.windows import FaultSamples
 from agent.model import Labels, Metric, Reading, ReadKey, Sample, Snapshot
 from agent.polling.gpu_state import GpuInventory

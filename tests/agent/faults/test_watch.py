@@ -3,9 +3,10 @@
 import pytest
 
 from agent.config.settings import Settings
-from agent.faults.findings import USUAL, ActiveFault, AlertState, by_kind
+from agent.faults.findings import USUAL, by_kind
 from agent.faults.model import Finding
 from agent.faults.thresholds import AlertThresholds
+from agent.faults.watch import ActiveFault, AlertState
 from agent.model import GpuKey, Severity
 from agent.status.words import finding_text
 from tests.support.machines import AgentBench, simulated
