@@ -166,9 +166,13 @@ class Evidence:
     def works(self) -> float:
         """Share of time in which the GPU is active without waiting for a peer, or in which it is
         inactive while its launching threads run or wait for files, or its busiest worker does."""
-        ran = max(0.0, (self.host.launching or 0.0) - self.second.activity)
-        works = self.second.activity + ran + self.blocked + self.host.busiest
+        works = self.second.activity + max(0.0, self.ran_longer) + self.blocked + self.host.busiest
         return min(1.0, works) - self.by_links.waiting
+
+    @property
+    def ran_longer(self) -> float:
+        """Share of time for which launching threads run longer than the GPU is active, or less."""
+        return (self.host.launching or 0.0) - self.second.activity
 
     @cached_property
     def blocked(self) -> float:
@@ -183,8 +187,7 @@ class Evidence:
         if stalled and not self.context.blocked:  # too short for sampling
             counted = self.context.samples.rate(host.IO_WAIT, seconds=SPAN) or 0.0
             own = min(counted, 1.0 / KEPT)
-        beside = max(0.0, self.second.activity - (self.host.launching or 0.0))
-        return max(0.0, max(own, stalled) - beside)
+        return max(0.0, max(own, stalled) + min(0.0, self.ran_longer))
 
     @property
     def joined(self) -> list["Evidence"]:

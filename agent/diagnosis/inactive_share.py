@@ -101,8 +101,7 @@ def _working(e: Evidence) -> float:
     occasionally, or spin with the launching thread of a server: none of them runs longer. The CPU
     time of a short-lived child is counted when the child exits."""
     cores = e.host.share("working", "running") + e.host.share("working", "queued")
-    own = (e.host.launching or 0.0) - e.second.activity
-    spin = e.host.busiest <= own and e.host.answers
+    spin = e.host.busiest <= e.ran_longer and e.host.answers
     return cores if cores >= workload.REST_CORES and not spin else 0.0
 
 
