@@ -28,7 +28,7 @@ from agent.polling import intervals
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
-from agent.sources import power
+from agent.sources import activity, power
 
 _METRICS = declared_beside(__file__)
 STATE = _METRICS["dgx_gpu_state"]
@@ -141,6 +141,8 @@ class Diagnosis:
             counted = samples.point(power.ENERGY, *gpu.labels)
             if counted is not None:
                 account.booked.energy.count(counted.at, counted.value)
+            if (worked := samples.value(activity.TENSOR_SECONDS, *gpu.labels)) is not None:
+                account.booked.count_tensor(worked)
             seen, split = evidence.get(gpu), None
             if seen is not None:
                 with self._guarded(account, gpu):

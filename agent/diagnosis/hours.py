@@ -23,7 +23,7 @@ from agent.diagnosis.gpu_shares import KEY as SHARES
 from agent.errors import LogEvent, log
 from agent.model import Snapshot
 from agent.polling import intervals
-from agent.sources import activity, workload
+from agent.sources import workload
 
 Who = tuple[str, str, str, str]
 """The owner of GPU time: job, user, partition, and account, if `job.info` allows these names."""
@@ -98,10 +98,9 @@ class HourlySums:
         self._now = Hour(0, [])
         self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID at the last pass
         self._spent: dict[str, dict[str, float]] = {}  # joules by UUID, maximum so far
-        self._tensor: dict[str, float] = {}
+        self._tensor: dict[str, float] = {}  # tensor work by UUID at the last pass
         self._jobs: dict[str, Mapping[Who, float]] = {}
         self._looked = self._saved = 0.0
-        self._latest: Snapshot | None = None
         self._unsaved: set[int] = set()
         self._has_names = True
         self._read: dict[int, bytes] = {}  # from disk, until merged
@@ -112,7 +111,6 @@ class HourlySums:
 
     def __call__(self, snapshot: Snapshot) -> None:
         """Add the GPU time since the last call, and start writing to disk if this is due."""
-        self._latest = snapshot
         self._take_read()
         if self._has_names and not self._named():
             self._forget_names()
@@ -123,7 +121,7 @@ class HourlySums:
         due = self._looked + intervals.ENERGY
         if (hour, jobs) == (self._now.hour, self._jobs) and snapshot.at < due:
             return
-        self._look(snapshot)
+        self._look()
         self._jobs, self._looked = jobs, snapshot.at
         if hour != self._now.hour:
             self._begin(hour, snapshot.wall)
@@ -137,8 +135,8 @@ class HourlySums:
         """Return all hours as JSON: `{"hours": [{"hour", "rows": [{"job_id", ...}], "gpus": {uuid:
         {}}}]}`. Seconds are grouped by `state/cause`."""
         self._take_read()
-        if self._latest is not None:
-            self._look(self._latest)
+        if self._now.hour:
+            self._look()
         now = self._now.hour or time() // HOUR
         past = [self._past[hour] for hour in sorted(self._past) if hour <= now]
         found = [*past, msgspec.json.encode(self._now)]
@@ -148,8 +146,8 @@ class HourlySums:
         """Write all unsaved hours to disk, and wait until this is done."""
         self._wait()
         self._take_read()
-        if self._latest is not None:
-            self._look(self._latest)
+        if self._now.hour:
+            self._look()
             self._unsaved.add(self._now.hour)
         self._save()
         self._wait()
@@ -158,14 +156,8 @@ class HourlySums:
         if self._disk.ident is not None:
             self._disk.join(DISK_HANGS)
 
-    def _look(self, snapshot: Snapshot) -> None:
+    def _look(self) -> None:
         """Add each GPU's seconds since the last call to the rows of the owners of its jobs."""
-        tensor = {
-            sample.labels[1]: sample.value
-            for key, reading in snapshot.readings.items()
-            for sample in (reading.samples if key.source == "activity" else ())
-            if sample.metric is activity.TENSOR_SECONDS
-        }
         for uuid, account in self._accounts.items():
             seconds = {"/".join(pair): value for pair, value in account.booked.seconds.items()}
             more = _grown(seconds, self._seen.get(uuid, {}))
@@ -182,10 +174,10 @@ class HourlySums:
                 if spent:
                     _add(row.joules_by_state, joules, part)
                     row.joules = (row.joules or 0.0) + part * sum(joules.values())
-                if uuid in tensor:
-                    grown = max(0.0, tensor[uuid] - self._tensor.get(uuid, tensor[uuid]))
-                    row.tensor = (row.tensor or 0.0) + part * grown
-        self._tensor = tensor
+                if account.booked.tensor is not None:
+                    worked = account.booked.tensor - self._tensor.get(uuid, 0.0)
+                    row.tensor = (row.tensor or 0.0) + part * worked
+            self._tensor[uuid] = account.booked.tensor or 0.0
 
     def _begin(self, hour: int, wall: float) -> None:
         """Start a new hour, or continue it after a restart or if the clock was set back."""

@@ -18,12 +18,13 @@ Totals = dict[tuple[str, Pair | None], float]
 """Totals by name and by state and cause. The latter is None for totals such as `steps`."""
 
 
-def totals(booked: SecondsByState, steps: int, tensor: float | None) -> Totals:
-    """Return the totals of a GPU: the seconds and joules in `booked`, the steps, and `tensor`."""
+def totals(booked: SecondsByState, steps: int) -> Totals:
+    """Return the totals of a GPU: the seconds, joules, and tensor work in `booked`, and the steps.
+    All of them count from 0 since the agent started."""
     now: Totals = {("seconds", pair): part for pair, part in booked.seconds.items() if part}
     now |= {("joules", pair): part for pair, part in booked.energy.spent().items()}
     now |= {("unobserved", None): booked.unobserved, ("steps", None): steps}
-    return now if tensor is None else now | {("tensor", None): tensor}
+    return now if booked.tensor is None else now | {("tensor", None): booked.tensor}
 
 
 @dataclass(slots=True)
@@ -40,11 +41,11 @@ class GpuUse:
         share is unknown (None), count the seconds of the whole GPU as `undivided`."""
         before = now if self.before is None else self.before
         for key, value in now.items():
-            name, first = key[0], value if key[0] == "tensor" else 0.0
+            name = key[0]
             unknown = share is None and name in ("seconds", "unobserved")
             part = 1.0 if unknown or name == "steps" else share or 0.0
             booked: tuple[str, Pair | None] = ("undivided", None) if unknown else key
-            grown = part * (value - before.get(key, first))
+            grown = part * (value - before.get(key, 0.0))
             self.sums[booked] = self.sums.get(booked, 0.0) + grown
             if shared and not unknown:
                 self.shared[key] = self.shared.get(key, 0.0) + grown

@@ -26,7 +26,7 @@ from agent.model import Absent, GpuKey, Labels, Metric, Reading, Reason, Snapsho
 from agent.polling.gpu_state import GpuInventory
 from agent.polling.reads import ReadOutput
 from agent.series import SampleStore
-from agent.sources import activity, process, workload
+from agent.sources import process, workload
 
 
 class CostConfig(Section, frozen=True):
@@ -71,7 +71,7 @@ class JobWatch:
     ) -> frozenset[str]:
         """Update the jobs on a tick. Return the UUIDs of GPUs whose job has or had a step time."""
         self._follow(groups, snapshot, samples)
-        totals = self._totals(samples, pulses, accounts)
+        totals = self._totals(pulses, accounts)
         known = frozenset(int(pid) for _, _, pid, *_ in samples.all(workload.JOB_PROCESS))
         self._shares = self._gpu_shares.take(samples, [record.group for record in self._records])
         for record in self._records:
@@ -170,18 +170,13 @@ class JobWatch:
             record.names = min(shown, default=record.names)
 
     def _totals(
-        self,
-        samples: SampleStore,
-        pulses: Mapping[str, GpuPulse],
-        accounts: Mapping[str, GpuStateTime],
+        self, pulses: Mapping[str, GpuPulse], accounts: Mapping[str, GpuStateTime]
     ) -> dict[str, Totals]:
         """Return the totals of every GPU that has a job, by UUID."""
         gpus = {gpu for record in self._records for gpu in record.group.gpus}
         return {
             gpu.uuid: totals(
-                accounts[gpu.uuid].booked,
-                pulses[gpu.uuid].steps if gpu.uuid in pulses else 0,
-                samples.value(activity.TENSOR_SECONDS, *gpu.labels),
+                accounts[gpu.uuid].booked, pulses[gpu.uuid].steps if gpu.uuid in pulses else 0
             )
             for gpu in gpus
             if gpu.uuid in accounts

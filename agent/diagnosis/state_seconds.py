@@ -37,6 +37,7 @@ class SecondsByState:
 
     seconds: dict[Pair, float] = field(default_factory=lambda: dict.fromkeys(PAIRS, 0.0))
     unobserved: float = 0.0
+    tensor: float | None = None  # seconds that its work takes at the tensor core peak, if known
     energy: EnergyByState = field(default_factory=EnergyByState)
     leader: Pair | None = None
     since: float = 0.0  # time at which the leader began to lead (monotonic seconds)
@@ -44,6 +45,7 @@ class SecondsByState:
     """Shares of the last ten seconds by state and cause, without zeros. Empty if unknown."""
 
     gaps: float = 0.0  # seconds after `since` in which the leader did not lead
+    _tensor: float = 0.0  # last reading of the counter of tensor work
     _before: Lead | None = None  # the previous leader
     _recent: deque[tuple[float, float, Parts]] = field(default_factory=deque)
     _candidate: Pair | None = None
@@ -67,6 +69,11 @@ class SecondsByState:
                     shares[pair] = shares.get(pair, 0.0) + part * time / whole
         self.shares = shares
         self._lead(now, seconds, hung=hung)
+
+    def count_tensor(self, value: float) -> None:
+        """Add the increase of the counter of tensor work, which restarts from 0 with its GPU."""
+        grown = value - self._tensor if value >= self._tensor else value
+        self.tensor, self._tensor = (self.tensor or 0.0) + grown, value
 
     def miss(self, seconds: float, now: float) -> None:
         """Add `seconds` unobserved seconds that ended at time `now` (s), and clear the leader."""

@@ -20,8 +20,10 @@ from agent.diagnosis.gpu_shares import KEY as SHARES
 from agent.diagnosis.hours import HourlySums
 from agent.model import Reading, Sample
 from agent.sources import power, workload
+from agent.sources.activity import TENSOR_SECONDS
 from agent.sources.workload import JobConfig
 from tests.agent.report.test_report import of_agent, report, server
+from tests.support.machine_controls import lose, restore
 from tests.support.machines import AgentBench, simulated
 
 HOUR = 3600
@@ -340,3 +342,22 @@ def test_what_another_user_calls_alike_is_another_job(
         "ada": pytest.approx(30, abs=2),
     }
     assert capsys.readouterr().out.count("4711") >= 2
+
+
+def test_hours_and_jobs_have_all_tensor_work_that_is_counted() -> None:
+    """Also of a GPU that was lost meanwhile, whose counter starts again."""
+    bench = simulated("dgx-h100:training", gpus=2)
+    sums = HourlySums(bench.agent.diagnosis.accounts, None)
+
+    def counted() -> list[float]:
+        for _ in range(30):
+            sums(bench.run(1).latest)
+        return list(bench.samples.all(TENSOR_SECONDS).values())
+
+    _, lost = counted()
+    lose(bench.machine, 1)
+    counted()
+    restore(bench.machine, 1)
+    expected = lost + sum(counted())
+    assert sum(row["tensor"] for row in rows(sums)) == pytest.approx(expected)
+    assert bench.jobs.running[0].receipt.tensor == pytest.approx(expected, abs=1.0)
