@@ -99,11 +99,12 @@ class ProcessEvidence:
     @cached_property
     def answers(self) -> bool:
         """Whether the job answers all that it receives, and owes no answer for half of the time in
-        which its GPU rests. A trainer that is sent data and confirms them owes one while they come,
+        which its GPU and its launching threads rest. A trainer that is sent data and confirms them owes one while they come,
         or has a backward pass (PyTorch) or threads of XLA."""
         samples, seen = self.context.samples, {"seconds": KEPT}
         sent, settled = (self.rate(workload.SOCKETS, w, **seen) for w in ("answered", "settled"))
-        rests = 1.0 - (samples.mean(activity.ACTIVITY, *self.labels, seconds=SPAN) or 0.0)
+        active = samples.mean(activity.ACTIVITY, *self.labels, seconds=SPAN) or 0.0
+        rests = max(0.0, 1.0 - max(active, self.launching or 0.0))
         trains = samples.value(workload.TRAINING, *self.labels) != 0.0
         trains |= self.share("dispatching", "running", **seen) > 0.0
         often = EVERY * (settled or 0.0) >= rests / 2
