@@ -107,9 +107,9 @@ def _working(e: Evidence) -> float:
 
 def serves(e: Evidence) -> bool:
     """Return whether the job is a server: it may be one, and receives less than MESSAGES bytes per
-    second, or answers all that it receives."""
-    received = e.host.rate(workload.RECEIVED)
-    return _may_serve(e) and received is not None and (received < MESSAGES or e.host.answers)
+    second, except requests that it answers."""
+    received = e.host.received()
+    return _may_serve(e) and received is not None and received < MESSAGES
 
 
 def _may_serve(e: Evidence) -> bool:
