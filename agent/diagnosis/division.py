@@ -29,6 +29,9 @@ HUNG: Pair = (State.HUNG, Cause.NONE)
 PEER: Pair = (State.STARVED, Cause.PEER)
 
 THERMAL = ("software_thermal", "hardware_thermal")
+WAITS = Cause.CPU, Cause.DISK, Cause.NETWORK
+"""Causes for which a thread waits before it launches, so that its launches are not late."""
+
 REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.THERMAL, FactKind.THERMAL_SLOWDOWN, THERMAL),
     (Cause.POWER, FactKind.POWER_BRAKE, ("power_brake",)),
@@ -98,6 +101,13 @@ def _with_work(e: Evidence) -> TimeSplit:
     if transfers:
         pair, facts = communicates(e)
         parts[pair], found[pair] = transfers, facts
+    late = shares.late * scale
+    inactive = _inactive(e, 1.0 - active + late)
+    for cause in inactive.keys() & WAITS if late else ():
+        seconds, facts = inactive[cause]
+        waits = seconds * late / (1.0 - active + late)
+        inactive[cause] = Share(seconds - waits, facts)
+        waiting += waits
     elsewhere = communicates_elsewhere(e) if waiting and shares.waits_for is None else None
     if elsewhere is not None:
         pair, facts = elsewhere
@@ -111,7 +121,6 @@ def _with_work(e: Evidence) -> TimeSplit:
     for pair, share, facts in throttled(e, own):
         own -= share
         parts[pair], found[pair] = share, facts
-    inactive = _inactive(e, 1.0 - active + shares.late * scale)
     if waits_for is None and Cause.PEER in inactive and (peer := awaited(e)) is not None:
         waits_for = peer.gpu
     for cause, (share, facts) in inactive.items():
