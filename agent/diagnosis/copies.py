@@ -75,17 +75,19 @@ def copies_by_thread(e: Evidence, thread: float, kernel: float) -> float:
     allocated memory, and else at the rate of copies that run. If that is unknown, it is
     PAGEABLE_RATE from pageable memory and MAPPED_RATE to it. If the process has pinned memory then,
     whose copies need no thread, only copies to newly allocated memory count, or the time that all
-    copies take at the full rate. So do copies from a GPU that has used NVLink. `thread` and
-    `kernel` are the shares of time that the thread runs in total and in the kernel."""
+    copies take at the full rate. So do copies from a GPU that has used NVLink, but those to new
+    memory last as long as its page faults. `thread` and `kernel` are the shares of time that the
+    thread runs in total and in the kernel."""
     launches, wire = launch_rate(e), e.fullest("pcie")
     if e.pcie_peer_traffic or (e.joined and launches):
         return 0.0
     least = _copied(e) if e.quality is SignalQuality.GPM else 0.0  # NVML: counted as active
-    if e.joined and launches is None:
-        return least if least >= LEAST_TRANSFER else 0.0
     sent, received = (rate or 0.0 for rate in e.pcie_rates)
     fresh = min(e.host.own("fresh"), e.host.own("system"))  # workers also map memory
     new = min(sent, fresh * processes.FRESH_RATE)
+    if e.joined and launches is None:
+        least = max(least, new / processes.FRESH_RATE)
+        return least if least >= LEAST_TRANSFER else 0.0
     rates, mapping = (sent - new, received), new / KERNEL_RATE
     if launches is not None:  # no copies from the GPU
         received -= RECEIVED_BY_LAUNCH * launches
