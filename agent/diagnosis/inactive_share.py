@@ -11,7 +11,7 @@ cause of a wait, not its length.
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from agent.diagnosis.active_share import LEAST_WAIT, MOSTLY, alike
+from agent.diagnosis.active_share import ALWAYS, LEAST_WAIT, MOSTLY, alike
 from agent.diagnosis.copies import copies_by_thread, copies_fill
 from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import CORES, COUNT, RATE, SECONDS, FactKind, Found, ratio, traffic
@@ -90,10 +90,12 @@ def _rest(
 
 def _polls(e: Evidence) -> bool:
     """Return whether the launching thread seems to only poll for requests: the GPU does almost
-    nothing and receives little data, and no worker uses much CPU time."""
+    nothing and receives little data, and no worker uses much CPU time. A thread that polls does not
+    pause, unless it only wakes up at times."""
     _, received = e.pcie_rates
     quiet = received is not None and received < DATA_RATE and _working(e) < MOSTLY
-    return quiet and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
+    pauses = MOSTLY < e.ran_longer < ALWAYS
+    return quiet and not pauses and e.second.activity < workload.REST_CORES and e.host.workers < 1.0
 
 
 def _working(e: Evidence) -> float:

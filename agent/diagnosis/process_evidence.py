@@ -99,8 +99,8 @@ class ProcessEvidence:
     @cached_property
     def answers(self) -> bool:
         """Whether the job answers all that it receives, and owes no answer for half of the time in
-        which its GPU and its launching threads rest. A trainer that is sent data and confirms them owes one while they come,
-        or has a backward pass (PyTorch) or threads of XLA."""
+        which its GPU and its launching threads rest. A trainer that is sent data and confirms them
+        owes one while they come, or has a backward pass (PyTorch) or threads of XLA."""
         samples, seen = self.context.samples, {"seconds": KEPT}
         sent, settled = (self.rate(workload.SOCKETS, w, **seen) for w in ("answered", "settled"))
         active = samples.mean(activity.ACTIVITY, *self.labels, seconds=SPAN) or 0.0
