@@ -108,9 +108,10 @@ def _working(e: Evidence) -> float:
 
 
 def serves(e: Evidence) -> bool:
-    """Return whether the job is a server: it may be one, and receives less than MESSAGES bytes per
-    second, except requests that it answers."""
-    received = e.host.received()
+    """Return whether the job is a server: it may be one, has accepted data if its sockets are
+    known, and receives less than MESSAGES bytes per second, except requests that it answers."""
+    accepted = e.context.samples.value(workload.SOCKETS, *e.labels, "accepted")
+    received = e.host.received() if accepted or not e.host.sockets else None
     return _may_serve(e) and received is not None and received < MESSAGES
 
 

@@ -108,7 +108,9 @@ def test_a_server_works_as_long_as_it_does(
 
 
 @pytest.mark.parametrize(
-    ("cores", "helpers"), [(0.01, 0), (1.0, 0), (0.01, 4)], ids=["sleeps", "polls", "loaders"]
+    ("cores", "helpers"),
+    [(0.01, 0), (1.0, 0), (0.7, 0), (0.01, 4)],
+    ids=["sleeps", "polls", "tokenizes", "loaders"],
 )
 def test_a_server_without_requests_is_one_while_nothing_else_explains_its_rest(
     monkeypatch: pytest.MonkeyPatch, cores: float, helpers: int
@@ -117,7 +119,7 @@ def test_a_server_without_requests_is_one_while_nothing_else_explains_its_rest(
     bench, _ = serving(monkeypatch, "dgx-h100", 0.02, job)
     states = bench.samples.where(STATE, gpu="0").items()
     pairs = [key[2:] for key, value in states if value]
-    assert (pairs == [("idle", "requests")]) is not bool(helpers)
+    assert (pairs == [("idle", "requests")]) is not (bool(helpers) or cores == 0.7)
 
 
 def test_bursts_are_remembered_for_an_hour() -> None:

@@ -27,6 +27,7 @@ def sockets(rates: Mapping[str, float], gpu: tuple[str, ...] = GPU) -> Figures:
 
 REST = {Cause.REQUESTS: 0.6}
 DATA = {Cause.NETWORK: 0.6}
+HALF = {Cause.HOST_THREAD: 0.3, Cause.REQUESTS: 0.3}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,7 @@ DATA = {Cause.NETWORK: 0.6}
         ({"accepted": 34e6}, {}, REST),
         ({"accepted": 34e6, "settled": 0.16}, {}, REST),
         ({"accepted": 34e6, "settled": 0.14}, {}, DATA),  # data comes while the GPU rests
+        ({"accepted": 34e6, "settled": 0.08}, threads(GPU, 0.7), HALF),  # or its thread works
         ({"accepted": 34e6, "answered": 0.0}, {}, DATA),
         ({"accepted": 34e6}, {(workload.TRAINING, GPU): 1.0}, DATA),
         ({"accepted": 34e6}, {(workload.THREADS, (*GPU, "dispatching", "running")): 0.0}, REST),
@@ -42,6 +44,7 @@ DATA = {Cause.NETWORK: 0.6}
         ({"accepted": 34e6, "opened": 6e6}, {}, DATA),
         ({"accepted": 9e3, "opened": 3e5}, {}, {Cause.UNKNOWN: 0.6}),
         ({"accepted": 9e3}, {}, REST),  # all else that arrives is of others
+        ({"accepted": 9e3, "answered": 0.0}, {}, REST),
         ({"accepted": 0.0, "answered": 0.0}, {}, {Cause.UNKNOWN: 0.6}),
         ({"accepted": 34e6, "exchanged": 34e6}, {}, {Cause.NETWORK: 0.3, Cause.UNKNOWN: 0.3}),
         ({"accepted": 34e6, "begun": 0.3}, {}, DATA),  # most connections may be missed
