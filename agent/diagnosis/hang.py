@@ -57,18 +57,14 @@ def hung(e: Evidence) -> tuple[bool, Found] | None:
     # Otherwise, the job is idle: a server without requests, or a notebook between two cells.
     if not any(rank.kernels_spin or rank.stopped for rank in ranks.values()):
         return None
-    if not late_gpus(ranks) and any(_on_several_hosts(one) for one in job):
+    hosts = [(one, one.context.samples.value(workload.HOSTS, *one.labels)) for one in job]
+    # without readable environment variables, traffic in both directions shows another host
+    abroad = any(one.history.sent_abroad if n is None else n > 1 for one, n in hosts)
+    if abroad and not late_gpus(ranks):
         least = REMOTE_AFTER
     kind = FactKind.HUNG_SPINNING if e.spins else FactKind.HUNG_AT_REST
     time = Figure("time", e.history.waits_for, least, SECONDS)
     return waited >= least, (Fact(kind, (time,)),)
-
-
-def _on_several_hosts(e: Evidence) -> bool:
-    """Return whether the job has ranks on other hosts, according to its environment variables. If
-    they are not readable, return whether the host has exchanged data in both directions."""
-    hosts = e.context.samples.value(workload.HOSTS, *e.labels)
-    return e.history.sent_abroad if hosts is None else hosts > 1
 
 
 def late_gpus(ranks: Mapping[GpuKey, RankActivity]) -> Collection[GpuKey]:

@@ -202,7 +202,8 @@ class Poller:
         if all(turn.done() for turn in turns):
             return
         timeout = asyncio.ensure_future(self.clock.sleep(TURN_SHARE * intervals.TICK))
-        timeout.add_done_callback(partial(_give_up, turns))
+        # busy workers continue, and a later tick collects their readings
+        timeout.add_done_callback(lambda _: list(map(settle, turns)))
         await asyncio.gather(*turns, return_exceptions=True)
         timeout.cancel()
 
@@ -232,12 +233,6 @@ class Poller:
         report = self.report_health(replace(data, readings=dict(readings)), self)
         readings[HEALTH_KEY] = replace(report, speed=speed)
         return replace(data, readings=readings)
-
-
-def _give_up(turns: Sequence[asyncio.Future[None]], _: asyncio.Future[None]) -> None:
-    """Stop waiting for busy workers. They continue, and a later tick collects their readings."""
-    for turn in turns:
-        settle(turn)
 
 
 def _log_change(reading: Reading, before: Failure | None) -> None:
