@@ -89,8 +89,7 @@ def held(e: Evidence) -> TimeSplit | None:
 
 def _with_work(e: Evidence) -> TimeSplit:
     active = min(1.0, e.activity or 0.0)
-    copies = host_copies(e)
-    if copies:
+    if copies := host_copies(e):
         return _with_copies(e, active, copies)
     found: dict[Pair, Found] = {}
     parts: dict[Pair, float] = {}
@@ -101,13 +100,8 @@ def _with_work(e: Evidence) -> TimeSplit:
     if transfers:
         pair, facts = communicates(e)
         parts[pair], found[pair] = transfers, facts
-    late = shares.late * scale
-    inactive = _inactive(e, 1.0 - active + late)
-    for cause in inactive.keys() & WAITS if late else ():
-        seconds, facts = inactive[cause]
-        waits = seconds * late / (1.0 - active + late)
-        inactive[cause] = Share(seconds - waits, facts)
-        waiting += waits
+    inactive = _inactive(e, 1.0 - active + shares.late * scale)
+    waiting += _not_late(inactive, shares.late * scale)
     elsewhere = communicates_elsewhere(e) if waiting and shares.waits_for is None else None
     if elsewhere is not None:
         pair, facts = elsewhere
@@ -168,6 +162,17 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
         unknown = found.get(Cause.UNKNOWN, Share(0.0, share.facts))
         found[Cause.UNKNOWN] = Share(unknown.seconds + share.seconds, unknown.facts)
     return found
+
+
+def _not_late(inactive: Shares, late: float) -> float:
+    """Return the part of `late`, which `inactive` includes, in which threads wait before they
+    launch, and take it away from these waits."""
+    part, before = late and late / sum(share.seconds for share in inactive.values()), 0.0
+    for cause in filter(inactive.__contains__, WAITS):
+        seconds, facts = inactive[cause]
+        inactive[cause] = Share(seconds * (1.0 - part), facts)
+        before += seconds * part
+    return before
 
 
 def _with_copies(e: Evidence, active: float, copies: Found) -> TimeSplit:

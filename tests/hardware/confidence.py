@@ -21,7 +21,7 @@ RELABELLED = (
     "compile",
     "gpt-accumulating",
     *("poisson-server", "bursty-server", "generation-server"),
-    *("b1_pageable_masks", "b2_pageable_batches", "b2_pageable_beside"),
+    *("b1_pageable_masks", "b2_pageable_batches", "b2_pageable_beside", "b1_ddp_rank0_logs"),
     *("b1_decode_gil", "h_thread_feeds", "lock_taken", "s_lock_holder"),
     "scorer_two",
 )

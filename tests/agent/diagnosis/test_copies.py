@@ -3,10 +3,17 @@
 import pytest
 
 from agent.diagnosis import copies
-from agent.diagnosis.copies import ACTIVE_BY_LAUNCH, RECEIVED_BY_LAUNCH, launch_rate
+from agent.diagnosis.copies import (
+    ACTIVE_BY_LAUNCH,
+    RECEIVED_BY_LAUNCH,
+    copies_by_thread,
+    launch_rate,
+)
 from agent.diagnosis.division import divide_second
+from agent.diagnosis.tick_context import GpuHistory
 from agent.model import BUSY, Cause, Pair, State
-from agent.sources import activity, pcie, power, process
+from agent.sources import activity, pcie, power, process, workload
+from tests.agent.diagnosis.test_division import PEER, job
 from tests.support.evidence import GPU, Figures, evidence, threads
 
 HOST_THREAD: Pair = (State.STARVED, Cause.HOST_THREAD)
@@ -60,3 +67,12 @@ def test_of_a_gpu_that_is_nearly_always_active_launches_wait_in_a_queue() -> Non
 def test_launches_of_a_thread_that_sleeps_meanwhile_cost_nothing() -> None:
     asleep = {**LAUNCHING, **threads(GPU, 0.2)}
     assert divide_second(evidence(asleep)).parts[BUSY] == pytest.approx(0.43)
+
+
+def test_ranks_copy_to_new_memory_for_as_long_as_its_page_faults_take() -> None:
+    roles: Figures = {
+        (workload.THREADS, (*GPU, "launching", one)): 0.2 for one in ("fresh", "system")
+    }
+    figures: Figures = {**job({}, {}), **with_traffic(2e9, 1e7), **roles}
+    e = evidence(figures, others={PEER: GpuHistory()})
+    assert copies_by_thread(e, 0.6, 0.2) == pytest.approx(0.2)

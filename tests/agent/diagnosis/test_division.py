@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.diagnosis.active_share import WorkLevel
 from agent.diagnosis.division import divide_second
 from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import FactKind
@@ -243,3 +244,17 @@ def test_a_rank_waits_for_its_peer_no_longer_than_that_works(also: Figures, foun
     assert e.by_links.waiting == pytest.approx(0.5)
     left = {cause: one.seconds for cause, one in divide_inactive(e).items() if one.seconds > 1e-6}
     assert left == pytest.approx({found: 0.2})
+
+
+@pytest.mark.parametrize(("ran", "worker", "waits"), [(1.0, 0.0, 0.175), (0.6, 1.0, 0.35)])
+def test_of_what_all_ranks_wait_launches_are_late_unless_data_is(
+    ran: float, worker: float, waits: float
+) -> None:
+    spins = {ACTIVE: 0.6, SM: 0.25, TENSOR: 0.1, DRAM: 0.1}
+    data = (work.THREADS, (*GPU, "working", "running")), (work.BUSIEST, GPU)
+    figures = {**job(spins, spins), **threads(GPU, ran), **dict.fromkeys(data, worker)}
+    history = GpuHistory(level=WorkLevel(0.9, 0.4))
+    found = divide_second(evidence(figures, links(), history, others={PEER: history})).parts
+    assert found[WAITS] == pytest.approx(waits)
+    cause = Cause.CPU if worker else Cause.HOST_THREAD
+    assert found[STARVED, cause] == pytest.approx(0.75 - waits)
