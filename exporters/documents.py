@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any
 
 from agent.diagnosis.accounting import LONGEST
-from agent.diagnosis.advice import ADVICE, TEXTS
+from agent.diagnosis.advice import saving_advice
 from agent.errors import encodable
 from agent.jobs.job import Hang, Job, Receipt, WatchedJobs
 from agent.model import GPU_LABELS, Absence, Sample, Snapshot, State, Verdict, time_in
@@ -194,7 +194,7 @@ def receipt_document(receipt: Receipt, *, hung: bool = False) -> Document:
                 "share_saved": one.saved / receipt.watched if receipt.watched else None,
                 "then": pair_name(one.then),
                 "then_gpu": one.then_gpu.uuid if one.then_gpu else None,
-                "advice": TEXTS[one.advice] if one.advice else ADVICE.get(one.pair, ""),
+                "advice": saving_advice(one),
             }
             for one in receipt.savings
         ],

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.diagnosis.facts import FactKind, Found
+from agent.jobs.job import Saving
 from agent.metrics import beside
 from agent.model import Cause, Fact, Pair, Severity, State, Verdict
 
@@ -36,9 +37,22 @@ def hang_advice(pid: str = "") -> str:
     return str(_TABLE["text"]["find_rank"]).format(run=one if pid else each, pid=pid or "PID")
 
 
-def peer_advice(who: str = "the GPU that it waits for") -> str:
+def peer_advice(who: str = "the GPU that it waits for (`dgx-telemetry once` names it)") -> str:
     """Return the advice to examine `who`, the GPU that other GPUs wait for."""
     return str(_TABLE["text"]["balance"]).format(who=who)
+
+
+def of_gpu(index: int, step: str) -> str:
+    """Return the first step of the GPU that others wait for, for those that wait."""
+    return f"For GPU {index}: {step}"
+
+
+def saving_advice(saving: Saving) -> str:
+    """Return the first step to gain a saving, for the GPU that the others wait for if known."""
+    if saving.late and not saving.due_to:
+        return peer_advice(f"GPU {saving.late.index}")
+    step = TEXTS[saving.advice] if saving.advice else ADVICE.get(saving.due_to or saving.pair, "")
+    return of_gpu(saving.late.index, step) if saving.late else step
 
 
 def severity(pair: Pair) -> Severity | None:

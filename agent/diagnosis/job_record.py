@@ -184,6 +184,7 @@ class JobRecord:
             cost=hours * price if price else None,
             currency=currency,
             savings=tuple(
-                one._replace(advice=self.advice.get(one.pair)) for one in savings(by_gpu)
+                one._replace(advice=self.advice.get(one.due_to or one.pair))
+                for one in savings(by_gpu)
             ),
         )

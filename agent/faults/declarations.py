@@ -35,7 +35,7 @@ GIVEN = {
     "hang_advice": advice.hang_advice("PID"),
     "hang_advice_each": advice.hang_advice(),
     "mend": advice.peer_advice("this GPU"),
-    "mend_unknown": advice.peer_advice("a GPU").replace("once`", "once` on each node of the job"),
+    "mend_unknown": advice.peer_advice("a GPU"),
     **{f"step_{name}": text for name, text in advice.TEXTS.items()},
     "what_lost": WHAT_LOST,
     "busy_disk": BUSY_DISK,

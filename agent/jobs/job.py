@@ -109,7 +109,8 @@ class Hang:
 class Saving(NamedTuple):
     """The estimated saving if `pair`, a state and cause, did not occur: `lost` GPU-seconds, and
     `saved` seconds of job time. `then` is the next bottleneck. It is on `then_gpu`, the GPU that
-    would then be slowest (None if all GPUs would be equally fast)."""
+    would then be slowest (None if all GPUs would be equally fast). If `pair` is the wait for a
+    peer, `late` is the GPU that the others wait for, and `due_to` is its own loss, if known."""
 
     pair: Pair
     lost: float
@@ -117,6 +118,8 @@ class Saving(NamedTuple):
     then: Pair
     then_gpu: GpuKey | None
     advice: str | None = None  # applies to most of the recent loss on the job's GPUs
+    late: GpuKey | None = None
+    due_to: Pair | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,10 +245,21 @@ def _saving(pair: Pair, lost: float, by_gpu: Mapping[GpuKey, Seconds]) -> Saving
         without = {gpu: own[gpu] - by_gpu[gpu].get(pair, 0.0) for gpu in own}
     slowest = max(without, key=lambda gpu: (without[gpu], own[gpu]))
     saved = max(0.0, max(own.values()) - without[slowest])
-    rest = [
-        (part, of)
-        for of, part in by_gpu[slowest].items()
-        if of[0] in GAINED_BY and of not in (pair, PEER) and part >= LEAST * own[slowest]
-    ]
+    then = _own_loss(by_gpu[slowest], pair, LEAST * own[slowest]) or BUSY
     differ = min(without.values()) < (1 - SLOWER) * without[slowest]
-    return Saving(pair, lost, saved, max(rest)[1] if rest else BUSY, slowest if differ else None)
+    found = Saving(pair, lost, saved, then, slowest if differ else None)
+    waits = sorted((seconds.get(PEER, 0.0), gpu) for gpu, seconds in by_gpu.items())
+    if pair != PEER or len(waits) < 2 or 2 * waits[0][0] > waits[1][0]:
+        return found
+    late, most = waits[0][1], waits[-1][0]
+    return found._replace(late=late, due_to=_own_loss(by_gpu[late], PEER, most / 2))
+
+
+def _own_loss(seconds: Seconds, pair: Pair, least: float) -> Pair | None:
+    """Return the largest loss, other than `pair` and waits for a peer, of at least `least` s."""
+    lost = [
+        (part, of)
+        for of, part in seconds.items()
+        if of[0] in GAINED_BY and of not in (pair, PEER) and part >= least
+    ]
+    return max(lost)[1] if lost else None

@@ -43,7 +43,7 @@ class GpuTime(NamedTuple):
     measured: float | None = None  # as in Goodput
     rate: float | None = None
     unassigned: bool = False
-    advice: str = ""  # recommended action for a job that currently hangs
+    advice: str = ""  # first step of a job that hangs, or against its worst loss, if known
     costs: Mapping[Pair, float] = {}  # at the price of each node; empty without a price
     unpriced: float = 0.0  # GPU-seconds on nodes without a price, which have no cost
 

@@ -281,12 +281,13 @@ def _row(receipt: Document, by: str, node: str) -> GpuTime:
     row = GpuTime(name, parts, receipt["joules"], tensor=receipt.get("tensor_peak_seconds"))
     if by != "job":
         return row
+    steps = {pair_of(*one["cause"].split("/")): one["advice"] for one in receipt.get("savings", ())}
     return row._replace(
         name=receipt.get("job_id") or receipt.get("title") or receipt["id"],
         about={name: labels[name] for name in JOB_LABELS[1:]},
         receipt=receipt["receipt"],
         rate=receipt.get("mean_steps_per_second"),
-        advice=(receipt.get("hang") or {}).get("action", ""),
+        advice=(receipt.get("hang") or {}).get("action", "") or steps.get(row.worst, ""),
     )
 
 

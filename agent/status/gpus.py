@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from agent import model
-from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, severity
+from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, of_gpu, severity
 from agent.faults.findings import action, by_kind
 from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
@@ -150,9 +150,11 @@ def judged(
             found.append(lacks)
         else:
             found.append(_judged(one, verdict, job, history, snapshot.at))
-    steps: dict[int | None, str] = {gpu.number: gpu.do for gpu in found}
+    steps = {gpu.number: gpu.do for gpu in found}
     late = {gpu.number: gpu.waits_for for gpu in found if gpu.loss == PEER}
-    return [gpu._replace(do=steps.get(late.get(gpu.number, gpu.number)) or gpu.do) for gpu in found]
+    awaited = ((n, one, steps.get(one)) for n, one in late.items() if one is not None)
+    of = {number: of_gpu(one, step) for number, one, step in awaited if step}
+    return [gpu._replace(do=of.get(gpu.number, gpu.do)) for gpu in found]
 
 
 def _judged(

@@ -3,6 +3,7 @@
 import pytest
 
 from agent.bounds import RATES_KEPT
+from agent.diagnosis.advice import ADVICE, peer_advice, saving_advice
 from agent.jobs.job import PEER, savings
 from agent.jobs.speed import JobSpeed
 from agent.model import BUSY, Cause, GpuKey, Pair, State
@@ -40,6 +41,17 @@ def test_a_cause_of_a_gpu_that_waits_anyway_saves_nothing() -> None:
 def test_waiting_for_a_peer_is_cured_by_an_even_load() -> None:
     (peer,) = savings({A: {BUSY: 100.0}, B: {BUSY: 60.0, PEER: 40.0}})
     assert (peer.pair, peer.lost, peer.saved) == (PEER, 40.0, pytest.approx(20.0))
+
+
+def test_the_step_of_those_that_wait_is_that_of_the_gpu_they_wait_for() -> None:
+    late: dict[Pair, float] = {BUSY: 60.0, CPU: 30.0, DISK: 10.0}
+    for seconds, step in (
+        (late, f"For GPU 0: {ADVICE[CPU]}"),
+        ({BUSY: 100.0}, peer_advice("GPU 0")),
+        (late | {PEER: 30.0}, peer_advice()),
+    ):
+        found = savings({A: seconds, B: {BUSY: 60.0, PEER: 40.0}})
+        assert [saving_advice(one) for one in found if one.pair == PEER] == [step]
 
 
 @pytest.mark.parametrize("seconds", [{}, {BUSY: 100.0}, {BUSY: 99.5, DISK: 0.5}])

@@ -94,7 +94,7 @@ def test_the_prices_of_a_fleet_have_one_currency(
     assert cost_line([GpuTime("n", {})], expected) == expected.unknown
 
 
-def test_a_job_is_found_by_the_process_in_its_name() -> None:
+def test_a_job_is_found_by_the_process_in_its_name_with_its_first_step() -> None:
     job = {
         "id": "1795652412-20001",
         "name": "train.py:20000",
@@ -104,11 +104,13 @@ def test_a_job_is_found_by_the_process_in_its_name() -> None:
         "pids": [20001, 20002],
         "receipt": "",
         "joules": None,
-        "gpu_seconds": {"busy/none": 1.0},
+        "gpu_seconds": {"busy/none": 1.0, "starved/peer": 1.0},
+        "savings": [{"cause": "starved/peer", "advice": "For GPU 1: rest."}],
     }
     with server(lambda *_: {"running": [job], "ended": []}) as (address, _):
         for name in ("train.py:20000", "20000", "20001", "20002", "1795652412-20001"):
-            assert from_agent(f"http://{address}", 2e9, "job", name).rows, name
+            (row,) = from_agent(f"http://{address}", 2e9, "job", name).rows
+            assert row.advice == "For GPU 1: rest.", name
         assert not from_agent(f"http://{address}", 2e9, "job", "2000").rows
 
 
