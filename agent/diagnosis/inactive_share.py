@@ -108,10 +108,11 @@ def _working(e: Evidence) -> float:
 
 
 def serves(e: Evidence) -> bool:
-    """Return whether the job is a server: it may be one, has accepted data if its sockets are
-    known, and receives less than MESSAGES bytes per second, except requests that it answers."""
-    accepted = e.context.samples.value(workload.SOCKETS, *e.labels, "accepted")
-    received = e.host.received() if accepted or not e.host.sockets else None
+    """Return whether the job is a server: it may be one, its sockets have received data if they are
+    known, and receive less than MESSAGES bytes per second, except requests that it answers."""
+    ways = "opened", "accepted", "exchanged"
+    counts = (e.context.samples.value(workload.SOCKETS, *e.labels, way) for way in ways)
+    received = e.host.received() if any(counts) or not e.host.sockets else None
     return _may_serve(e) and received is not None and received < MESSAGES
 
 
