@@ -18,18 +18,11 @@ from agent.sources import activity
 from agent.sources import instances as mig
 from agent.status.findings import grave, is_fault
 from agent.status.gpu_figures import figures, instances, largest, processes
-from agent.status.history import SPAN, History
+from agent.status.history import BESIDE, COSTS, SPAN, History
 from agent.status.jobs import hang_action
 from agent.status.model import FindingStatus, GpuFigures, GpuStatus, Level
 from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
-
-COSTS = 0.25
-"""If a GPU loses at least this share of its time to low clocks, its state is `throttled`."""
-
-BESIDE = 0.06
-"""Minimum share of recent time that a loss must have to be shown. For communication, which takes a
-few per cent of the time in healthy jobs, the minimum is twice as high."""
 
 STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier loss took more time."""
@@ -141,8 +134,7 @@ def judged(
             found.append(Judged(one, None, stood, Reason.LOST, "lost", job=job, do=do))
         elif verdict is None:
             kept = history.gpus.get(one.uuid)
-            looked = snapshot.at - history.oldest
-            stood = min(kept.unjudged(snapshot.at), looked) if kept else 0.0
+            stood = snapshot.at - max(kept.judged, history.oldest) if kept else 0.0
             reason, detail = _why_not(one, source.samples, snapshot)
             lacks = Judged(one, None, stood, reason, "cannot be judged", job=job, detail=detail)
             if one.uuid in divided:
@@ -164,16 +156,16 @@ def _judged(
     pair = next(low, verdict.pair)
     hang = job.hang if job and pair[0] is State.HUNG else None
     shares, known = window(history, gpu.uuid, verdict, job)
-    kept, newest = history.gpus.get(gpu.uuid), history.newest or 0
-    stood = now - verdict.since
-    if kept and pair != verdict.pair:
-        stood = kept.stood(newest, pair, COSTS)
-    if job:
-        stood = min(stood, job.receipt.watched)  # exclude the previous job
+    kept, longest = history.gpus.get(gpu.uuid), job.receipt.watched if job else now
+
+    def large(loss: Pair, least: float) -> float:
+        first = kept.large.get((loss, least), (now,))[0] if kept else now
+        return min(now - first, longest)  # exclude the previous job
+
+    stood = large(pair, COSTS) if pair != verdict.pair else min(now - verdict.since, longest)
     settles = known < SETTLES
     largest = None if pair[0] is State.IDLE or settles else _costly(shares)
-    begun = kept.stood(newest, largest[0], BESIDE, within=known) if kept and largest else 0
-    beside = Loss(*largest, begun) if largest else None
+    beside = Loss(*largest, large(largest[0], BESIDE)) if largest else None
     found = Judged(
         gpu,
         pair,

@@ -5,6 +5,7 @@ from array import array
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -64,6 +65,14 @@ SERIES = (
 SHARE, LAST = HistorySeries("share", "ratio", 1 / 200, *BYTE), int(LEADER_WINDOW)
 """Time share of a state and cause in the LAST seconds. All are 0 while the state is unknown."""
 
+BESIDE, COSTS = 0.06, 0.25
+"""BESIDE: least share of recent time that a loss must have to be shown. For communication, which
+takes a few per cent of the time in healthy jobs, it is twice as high. COSTS: if a GPU loses at
+least this share of its time to low clocks, its state is `throttled`."""
+
+LARGE = {BESIDE: SPAN, COSTS: STANDS}
+"""Longest gap, in seconds, in the time for which a share is at least this large."""
+
 STATES = {pair: code for code, pair in enumerate(PAIRS, 1)}
 """Integer code of each state and cause. Code 0 marks a gap."""
 LOST = len(PAIRS) + 1
@@ -79,7 +88,11 @@ class ValueHistory:
         default_factory=lambda: tuple(array(one.typecode, [one.gap]) * SPAN for one in SERIES)
     )
     shares: "dict[Pair, array[int]]" = field(default_factory=dict)  # pairs with a share above 0
+    large: dict[tuple[Pair, float], tuple[int, int]] = field(default_factory=dict)
+    """First and last second with at least such a share of a pair (`LARGE`)."""
+
     seen: int = 0  # last second that had values
+    judged: int = 0  # last second with a known state
 
     def put(
         self,
@@ -111,22 +124,13 @@ class ValueHistory:
         sums = ((p, sum(_ordered(r, newest, last)[tens])) for p, r in self.shares.items())
         return {p: SHARE.scale * whole / many for p, whole in sums if whole and many}, known
 
-    def stood(self, newest: int, pair: Pair, least: float, *, within: int | None = None) -> int:
-        """Return the seconds since the time share of a state and cause was last below `least`. If
-        `within` is set, search only the last `within` seconds, and return the seconds since the
-        share first reached `least`."""
-        ring = self.shares.get(pair)
-        if ring is None:
-            return 0
-        high = [code >= SHARE.code(least) for code in _ordered(ring, newest, within or SPAN)]
-        if within:
-            return len(high) - high.index(True) if True in high else 0
-        return high[::-1].index(False) if False in high else SPAN
-
-    def unjudged(self, newest: float) -> int:
-        """Return the number of seconds from the last second with a known state to `newest`."""
-        states = _ordered(self.states, int(newest)).tobytes()
-        return SPAN - len(states.rstrip(b"\0"))
+    def note(self, second: int, shares: Mapping[Pair, float]) -> None:
+        """Note since when each share is large. These times are kept beyond the ring buffers."""
+        self.judged = second
+        for (least, gap), (pair, share) in product(LARGE.items(), shares.items()):
+            if share >= least:
+                first, last = self.large.get((pair, least), (second, second))
+                self.large[pair, least] = (first if second - last <= gap else second, second)
 
 
 def _ordered(ring: "array[int]", newest: int, last: int = SPAN) -> "array[int]":
@@ -190,6 +194,7 @@ class History:
                 kept.put(slots, 0, codes)
             else:
                 kept.put(slots, STATES[verdict.pair], codes, verdict.shares)
+                kept.note(second, verdict.shares)
             kept.seen = second
 
     def _forget(self, second: int) -> None:
@@ -198,6 +203,7 @@ class History:
         self.gpus = {uuid: kept for uuid, kept in self.gpus.items() if kept.seen > gone}
         for kept in self.gpus.values():
             kept.shares = {pair: ring for pair, ring in kept.shares.items() if any(ring)}
+            kept.large = {of: held for of, held in kept.large.items() if held[1] > gone}
 
     def document(self, since: int | None = None) -> dict[str, Any]:
         """Return the values after second `since`, or all values if some have been overwritten."""

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from agent.jobs.job import WatchedJobs
 from agent.model import Cause, Snapshot, State
+from agent.status.gpus import judged
 from agent.status.history import GAPS, MOST_GPUS, SERIES, SPAN, STATES, History, ValueHistory
 from tests.support.machine_controls import lose, restore
 from tests.support.statuses import Shown
@@ -198,3 +200,15 @@ def test_the_mean_of_shares_of_ten_seconds_counts_each_second_once() -> None:
         kept.put([second], STATES[busy], GAPS, {starved: part, busy: 1 - part})
     means = [kept.window(second, seconds)[0] for second, seconds in [(34, 15), (44, 20), (54, 55)]]
     assert [found[starved] for found in means] == pytest.approx([0.5, 0.75, 0.5], abs=0.005)
+
+
+def test_times_last_longer_than_the_ring() -> None:
+    machine, kept = machine_of("dgx-h100:training", gpus=1), ValueHistory()
+    history, disk = played(machine, 4), (State.STARVED, Cause.DISK)
+    blind = replace(machine.tick(), verdicts={})
+    for second in range(2 * SPAN):
+        history.take(later(blind, second))
+        kept.note(second, {disk: float(second % SPAN < 10)})
+    (gpu,) = judged(machine.board.source, history, later(blind, 2 * SPAN), WatchedJobs())
+    assert gpu.seconds == pytest.approx(2 * SPAN, abs=2)
+    assert [first for first, _ in kept.large.values()] == [0, SPAN]
