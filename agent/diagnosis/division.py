@@ -8,7 +8,7 @@ from agent.diagnosis.confidence import Likeness, similar
 from agent.diagnosis.copies import copies_alone, launch_overhead
 from agent.diagnosis.evidence import SPINNING_POWER, Evidence
 from agent.diagnosis.facts import COUNT, SECONDS, FactKind, Found, ratio, traffic
-from agent.diagnosis.hang import hung
+from agent.diagnosis.hang import hung, late_gpus
 from agent.diagnosis.inactive_share import (
     FACTS,
     Share,
@@ -197,6 +197,8 @@ def own_work(e: Evidence) -> Found:
 
 def _active(e: Evidence) -> ActiveShares:
     """Return the time shares of an active GPU: work, communication, and waits for a peer."""
+    if (shares := _only_spinning(e)) is not None:
+        return shares
     if e.quality is SignalQuality.NVML:
         return _active_without_gpm(e)
     shares = e.by_links
@@ -206,12 +208,22 @@ def _active(e: Evidence) -> ActiveShares:
     return ActiveShares(shares.busy - without_work, 0.0, without_work)
 
 
+def _only_spinning(e: Evidence) -> ActiveShares | None:
+    """Return the time shares of a GPU whose kernels only spin, while another GPU of its job waits
+    too: it waits for the one GPU that is late, if that is clear. Otherwise, return None."""
+    together = e.quality is SignalQuality.NVML or e.has_ranks  # small kernels seem to spin with GPM
+    waits = (peer.spins or peer.history.waits_for for peer in e.peers)
+    if not (e.spins and together and any(waits)):
+        return None
+    late = [*late_gpus({one.gpu: one.history.rank for one in (e, *e.peers)})]
+    waits_for = late[0] if len(late) == 1 and late != [e.gpu] else e.by_links.waits_for
+    return ActiveShares(0.0, 0.0, e.second.activity, waits_for)
+
+
 def _active_without_gpm(e: Evidence) -> ActiveShares:
     """Return the time shares of an active GPU, based on power and NVLink traffic. NVML's
     utilization includes spinning and copies. A GPU only waits or copies while its power is at the
     lower of two levels, or much lower than that of another GPU of its job."""
-    if e.spins and any(peer.spins for peer in e.peers):
-        return ActiveShares(0.0, 0.0, e.second.activity)
     shares = e.by_links
     over_nvlink = shares.communicating >= LEAST_WAIT and communicates_elsewhere(e) is None
     if shares.waiting or over_nvlink or not e.looks_busy or not e.peers:

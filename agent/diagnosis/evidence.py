@@ -167,7 +167,7 @@ class Evidence:
         """Share of time in which the GPU is active without waiting for a peer, or in which it is
         inactive while its launching threads run or wait for files, or its busiest worker does."""
         works = self.second.activity + max(0.0, self.ran_longer) + self.blocked + self.host.busiest
-        return min(1.0, works) - self.by_links.waiting
+        return min(1.0, works) - (self.by_links.waiting or self.spins * self.second.activity)
 
     @property
     def ran_longer(self) -> float:

@@ -43,7 +43,7 @@ def divide_inactive(e: Evidence) -> Shares:
     blocked = min(inactive - copying - thread, e.blocked)
     waiting = inactive - copying - thread - blocked
     polls, peer = _polls(e), awaited(e)
-    longer = peer.works - e.works - e.by_links.waiting if peer is not None else 0.0
+    longer = _longer(e, peer) - e.by_links.waiting if peer is not None else 0.0
     for_peer = min(waiting, max(0.0, longer))
     queued = min(waiting - for_peer, e.host.own("queued"))
     waiting -= for_peer + queued
@@ -146,7 +146,14 @@ def awaited(e: Evidence) -> Evidence | None:
     if longest is None or not e.has_ranks:
         return None
     in_turns = alike(longest.works, 1.0 - e.works)  # one works for as long as the other does not
-    return longest if in_turns or longest.works - e.works >= LEAST_WAIT else None
+    return longest if in_turns or _longer(e, longest) >= LEAST_WAIT else None
+
+
+def _longer(e: Evidence, peer: Evidence) -> float:
+    """Return the share of time for which a peer works longer than this GPU. If threads of both wait
+    for files, none waits for the other meanwhile: samples of such waits differ by chance."""
+    both = bool(e.blocked and peer.blocked)
+    return peer.works - e.works - both * (peer.blocked - e.blocked)
 
 
 def no_requests(e: Evidence) -> Found:

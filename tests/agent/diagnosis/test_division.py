@@ -15,7 +15,7 @@ from agent.diagnosis.evidence import Evidence
 from agent.diagnosis.facts import FactKind
 from agent.diagnosis.inactive_share import divide_inactive
 from agent.diagnosis.power_levels import PowerLevels
-from agent.diagnosis.tick_context import GpuHistory
+from agent.diagnosis.tick_context import GpuHistory, RankActivity
 from agent.jobs.identity import JobLabels
 from agent.model import BUSY, Cause, GpuKey, Metric, State
 from agent.sources import activity, clocks, nvlink, pcie, power, process
@@ -199,8 +199,9 @@ def test_a_share_has_its_figures() -> None:
 
 share = st.floats(0.0, 1.0)
 seen = st.fixed_dictionaries({}, optional=dict.fromkeys((ACTIVE, SM, TENSOR, DRAM), share))
+ranks = st.builds(RankActivity, *[st.booleans()] * 4)
 history = st.builds(
-    GpuHistory, st.floats(0, 99), st.floats(0, 99), st.booleans(), clock=st.floats(1e9, 2e9)
+    GpuHistory, st.floats(0, 99), st.floats(0, 99), ranks, clock=st.floats(1e9, 2e9)
 )
 
 

@@ -71,6 +71,8 @@ def test_a_job_that_has_just_begun_is_not_judged_by_its_first_seconds(
     causes = {group.cause for status in ticks for group in status.groups}
     assert cause in causes
     assert causes <= {cause, Cause.NONE, Cause.UNKNOWN, None}
+    awaited = {gpu.waits_for for status in ticks[20:] for gpu in status.gpus}
+    assert awaited <= {1, None}, "none waits for a GPU that spins"
     unknown = {gpu.do for status in ticks[:30] for gpu in status.gpus if gpu.cause is Cause.UNKNOWN}
     assert unknown <= {None}
 
