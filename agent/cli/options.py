@@ -17,7 +17,7 @@ from agent.diagnosis.thresholds import Thresholds
 from agent.faults.thresholds import AlertPatches, AlertThresholds
 from agent.hardware.processes import uptime
 from agent.limits.resolution import LimitsConfig
-from agent.model import Cause, Snapshot, State
+from agent.model import Snapshot
 from agent.polling import intervals
 from agent.polling.worker import settle
 from agent.service.journal import LogConfig
@@ -29,6 +29,7 @@ from agent.sources.table import SourcesConfig
 from agent.sources.workload import JobConfig
 from agent.specs.sheets import SaturationConfig, SpecConfig
 from agent.status.build import StatusBoard
+from agent.status.gpus import costly
 from agent.status.model import Status
 from agent.status.source import StatusSource
 from alerts.receivers import Receivers
@@ -100,8 +101,7 @@ async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
     after `longest` seconds without the time spent waiting for a CPU, and at the end of a recording,
     after which counters do not move. Return no snapshot: asyncio.run would format it, slowly."""
     # The rates of processes require two readings.
-    poller, unexplained = agent.poller, (State.STARVED, Cause.UNKNOWN)
-    watch = Stopwatch(agent.clock)
+    poller, watch = agent.poller, Stopwatch(agent.clock)
     if isinstance(agent.clock, TapeClock):
         await poller.run(agent.finished)
     while poller.waiting_for() and watch.took < longest:
@@ -111,9 +111,9 @@ async def first_readings(agent: Agent, longest: float = FIRST_READINGS_SECONDS) 
     for read in agent.gpus.reads():  # also repeat reads that run less often
         if read.every() <= intervals.ENERGY:
             read.due = 0.0
-    for again in range(10):  # a new state is shown once it has had the largest share for 3 s
-        known = all(v.pair != unexplained for v in poller.latest.verdicts.values())
-        if agent.finished() or (again and (known or watch.took >= longest)):
+    for again in range(13):  # while time is lost, until a job that waits counts as hung
+        sound = all(costly(v.shares) is None for v in poller.latest.verdicts.values())
+        if agent.finished() or (again and (sound or watch.took >= longest)):
             break
         await agent.clock.sleep(intervals.TICK)
         await poller.tick()

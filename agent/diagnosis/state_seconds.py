@@ -13,7 +13,8 @@ hung after all its GPUs have waited for this long. This value and the next two w
 measured. They affect when a state is shown, but not how many seconds are counted."""
 
 LEADS_AFTER = 3.0
-"""Seconds for which a pair must have the largest share before it becomes the leader."""
+"""Seconds for which a pair must have the largest share before it becomes the leader, once there
+are LEADER_WINDOW seconds of shares."""
 
 BRIDGED = 60.0
 """Maximum length of a gap in seconds. If a pair was the leader before a gap (missing data or a
@@ -68,7 +69,9 @@ class SecondsByState:
                 if part:
                     shares[pair] = shares.get(pair, 0.0) + part * time / whole
         self.shares = shares
-        self._lead(now, seconds, hung=hung)
+        if shares:
+            largest = HUNG if hung else max(shares, key=shares.__getitem__)
+            self._lead(largest, now, seconds, at_once=hung or whole < LEADER_WINDOW)
 
     def count_tensor(self, value: float) -> None:
         """Add the increase of the counter of tensor work, which restarts from 0 with its GPU."""
@@ -95,23 +98,18 @@ class SecondsByState:
     def _leads(self, pair: Pair, since: float) -> None:
         """Make `pair` the leader. If it was the leader shortly before, keep its start time."""
         before, self._before = self._before, self._lead_until(since)
-        self.leader, self.since, self.gaps = pair, since, 0.0
+        self.leader, self.since, self.gaps, self._candidate = pair, since, 0.0, None
         if before and before.pair == pair and since - before.until <= BRIDGED:
             self.since, self.gaps = before.since, before.gaps + since - before.until
 
-    def _lead(self, now: float, seconds: float, *, hung: bool) -> None:
-        """Update the leader. A hang becomes leader at once, because it has already lasted 10 s."""
-        if not self.shares:
-            return
-        largest = HUNG if hung else max(self.shares, key=self.shares.__getitem__)
-        if hung and self.leader != HUNG:
-            self._leads(HUNG, now - seconds)
+    def _lead(self, largest: Pair, now: float, seconds: float, *, at_once: bool) -> None:
+        """Update the leader: at once for a hang, which has already lasted 10 s, and while the first
+        readings, which say little, are among those of the last 10 s."""
         if largest == self.leader:
             self._candidate = None
-        elif self.leader is None:
-            self._leads(largest, now)
+        elif at_once:
+            self._leads(largest, now if self.leader is None and largest != HUNG else now - seconds)
         elif largest != self._candidate:
             self._candidate, self._candidate_since = largest, now - seconds
         if self._candidate is not None and now - self._candidate_since >= LEADS_AFTER:
             self._leads(self._candidate, self._candidate_since)
-            self._candidate = None

@@ -1,12 +1,14 @@
 """The status of a GPU at a tick: its verdict, lost time, figures, and processes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from agent import model
 from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, of_gpu, severity
+from agent.diagnosis.state_seconds import LEADER_WINDOW
+from agent.diagnosis.thresholds import Thresholds
 from agent.faults.findings import action, by_kind
 from agent.faults.hiding import alert_labels
 from agent.faults.monitoring import ABSENT
@@ -24,12 +26,16 @@ from agent.status.model import FindingStatus, GpuFigures, GpuStatus, Level
 from agent.status.source import StatusSource
 from agent.status.words import LEVEL, UNANSWERED, began, fact_text, pair_name
 
+UNKNOWN: Pair = (State.STARVED, Cause.UNKNOWN)
+
 STANDS = 20.0
 """Seconds after which the current loss is shown, even if an earlier loss took more time."""
 
 SETTLES = 30.0
-"""Seconds of a job, or of the agent, before which only a current loss of a known cause has a first
-step: what a job does first differs from what it does later."""
+"""Seconds of a job, or of the agent, before which only a current loss of a known cause is shown:
+what a job does first differs from what it does later."""
+
+UNCLEAR = "inactive, cause not known yet"
 
 BASIS = {
     "gpm": "Judged by GPM: activity of the engines and of the multiprocessors.",
@@ -62,6 +68,7 @@ class Judged(NamedTuple):
     share: float | None = None  # share of the window spent in `pair`
     beside: Loss | None = None
     window: int = 0  # length of the window in seconds; 0 for the last 10 s
+    unclear: bool = False  # time is lost, but the window is too short to say to what
     do: str = ""
 
     @property
@@ -92,7 +99,7 @@ class Judged(NamedTuple):
         """Return the state and cause to show: the current loss if it has lasted 20 s, or else the
         largest recent loss. If no time is lost now, return the current state, unless the recent
         loss is `main`, usually the largest recent loss of all such GPUs."""
-        if self.pair is None or self.beside is None or self.pair[0] in (State.HUNG, State.HELD):
+        if self.pair is None or self.beside is None:
             return self.pair
         if not costs(self.pair):
             return main if self.beside.pair == main else self.pair
@@ -141,7 +148,7 @@ def judged(
                 lacks = Judged(one, None, stood, Reason.MIG, "divided by MIG", "", True, job=job)
             found.append(lacks)
         else:
-            found.append(_judged(one, verdict, job, history, snapshot.at))
+            found.append(_judged(one, verdict, job, history, source))
     steps = {gpu.number: gpu.do for gpu in found}
     late = {gpu.number: gpu.waits_for for gpu in found if gpu.loss == PEER}
     awaited = ((n, one, steps.get(one)) for n, one in late.items() if one is not None)
@@ -150,22 +157,24 @@ def judged(
 
 
 def _judged(
-    gpu: GpuIdentity, verdict: Verdict, job: Job | None, history: History, now: float
+    gpu: GpuIdentity, verdict: Verdict, job: Job | None, history: History, source: StatusSource
 ) -> Judged:
+    held = source.diagnosis.configuration.current[Thresholds].held_after + LEADER_WINDOW
     low = (p for p, n in verdict.shares.items() if p[0] is State.THROTTLED and n >= COSTS)
     pair = next(low, verdict.pair)
     hang = job.hang if job and pair[0] is State.HUNG else None
     shares, known = window(history, gpu.uuid, verdict, job)
-    kept, longest = history.gpus.get(gpu.uuid), job.receipt.watched if job else now
+    kept, now = history.gpus.get(gpu.uuid), source.samples.now
+    longest = job.receipt.watched if job else now
 
     def large(loss: Pair, least: float) -> float:
         first = kept.large.get((loss, least), (now,))[0] if kept else now
         return min(now - first, longest)  # exclude the previous job
 
     stood = large(pair, COSTS) if pair != verdict.pair else min(now - verdict.since, longest)
-    settles = known < SETTLES
-    largest = None if pair[0] is State.IDLE or settles else _costly(shares)
-    beside = Loss(*largest, large(largest[0], BESIDE)) if largest else None
+    lost = None if pair[0] in (State.IDLE, State.HELD, State.HUNG) else costly(shares)
+    early = known < max(SETTLES, held if lost and lost[0] == UNKNOWN else 0.0)
+    beside = Loss(*lost, large(lost[0], BESIDE)) if lost and not early else None
     found = Judged(
         gpu,
         pair,
@@ -175,9 +184,9 @@ def _judged(
         share=shares.get(pair),
         beside=beside,
         window=known,
+        unclear=early and bool(lost) and (pair == UNKNOWN or not costs(pair)),
     )
-    unclear = settles and pair[1] is Cause.UNKNOWN
-    return found._replace(do="" if unclear else first_step(found, found.loss or pair))
+    return found._replace(do="" if found.unclear else first_step(found, found.loss or pair))
 
 
 def first_step(gpu: Judged, loss: Pair) -> str:
@@ -212,7 +221,7 @@ def window(
     return verdict.shares, 0
 
 
-def _costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
+def costly(shares: Mapping[Pair, float]) -> tuple[Pair, float] | None:
     """Return the state and cause of the largest loss, and its share. Return None if it is small."""
     lost = [
         (share, pair)
@@ -260,7 +269,7 @@ def _gpu_status(gpu: Judged, seen: SeenTick) -> GpuStatus:
     verdict = gpu.verdict if whole else None
     shares = verdict.shares if verdict else {}
     own = seen.of_gpus.get(key.uuid, ())
-    level = LEVEL[severity(gpu.pair)] if gpu.pair and whole else None
+    level = LEVEL[severity(gpu.pair)] if gpu.pair and whole and not gpu.unclear else None
     text = _text(gpu)
     hang = gpu.job.hang if gpu.job else None
     awaited = next((c for c in hang.culprits if c.gpu == key), None) if hang else None
@@ -316,4 +325,11 @@ def _text(gpu: Judged) -> str:
     if gpu.pair is None:
         return gpu.why
     late = gpu.waits_for if gpu.pair[1] is Cause.PEER else None
-    return SUMMARIES[gpu.pair] if late is None else f"waiting for GPU {late}"
+    return summary(gpu.pair, [gpu]) if late is None else f"waiting for GPU {late}"
+
+
+def summary(pair: Pair, gpus: Iterable[Judged]) -> str:
+    """Return the words for a state and cause of GPUs. They say so if too little is known yet."""
+    if not any(gpu.unclear for gpu in gpus):
+        return SUMMARIES[pair]
+    return UNCLEAR if pair == UNKNOWN else f"{SUMMARIES[pair]} so far"

@@ -15,7 +15,7 @@ from agent.model import Cause, Pair, Reason, Snapshot, State
 from agent.ranges import gpus_named
 from agent.status import words
 from agent.status.findings import is_fault, not_good
-from agent.status.gpus import Judged, SeenTick, costs, reasons, slowed
+from agent.status.gpus import Judged, SeenTick, costs, reasons, slowed, summary
 from agent.status.jobs import culprit_name
 from agent.status.model import AlertStatus, GpuGroup, HeadlineClause, Level
 from agent.status.source import silence
@@ -58,6 +58,8 @@ def level_of(pair: Pair | None, gpus: Sequence[Judged], *, full: bool) -> Level 
     if pair is None:
         first = gpus[0]
         return Level.CRITICAL if first.lost else Level.GOOD if first.sound else None
+    if any(gpu.unclear for gpu in gpus):
+        return None
     warned = pair[0] is State.COMMUNICATING and full
     return Level.WARNING if warned else LEVEL[severity(pair)]
 
@@ -122,7 +124,7 @@ def _words(pair: Pair, gpus: Sequence[Judged]) -> str:
     by_now = all(gpu.pair == pair for gpu in gpus)
     beside = any(gpu.beside and gpu.beside.pair == pair for gpu in gpus)
     if not costs(pair) and (by_now or not beside):
-        return SUMMARIES[pair]
+        return summary(pair, gpus)
     share, window = _share_of_group(pair, gpus)
     part = f", {percent(share)} of the last {duration(window)}" if share and window else ""
     part = part if not by_now or pair[0] is State.STARVED else ""
@@ -141,7 +143,7 @@ def _summary(pair: Pair, gpus: Sequence[Judged]) -> str:
     if len(late) == 1 and None not in late:
         return f"waiting for GPU {late.pop()}"
     its = ", each by its " if gpus[1:] else " by its "
-    text = SUMMARIES[pair].replace(" by its ", its)
+    text = summary(pair, gpus).replace(" by its ", its)
     return f"only {text}" if apart else text
 
 
@@ -281,7 +283,7 @@ def _of_groups(groups: Sequence[Members], facts: SeenTick) -> HeadlineClause:
     levels = [level_of(pair, gpus, full=facts.full) for pair, gpus in groups]
     texts = [_of_group(members, facts) for members in groups]
     pair, gpus = next(((p, g) for p, g in groups if any(one.do for one in g)), groups[0])
-    alert = _alert(pair[0], facts, gpus) if pair else None
+    alert = _alert(pair[0], facts, gpus) if pair and not any(one.unclear for one in gpus) else None
     costly = bool(pair and pair[0] in ALERTS)
     devices = {f"gpu{gpu.number}" for gpu in gpus}
     return HeadlineClause(

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from agent.cli.once import page
-from agent.cli.options import first_readings
+from agent.cli.options import board_of, first_readings
 from agent.cli.table import table
 from agent.cli.watch import ViewChoice, text
 from agent.diagnosis.job_watch import CostConfig
@@ -234,6 +234,30 @@ async def test_a_look_does_not_count_what_stays_after_the_end_of_a_recording() -
         before = bench.latest.tick
         await first_readings(agent)
         assert (bench.latest.tick == before) is finished
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "text"),
+    [
+        ("dgx-h100:hang", "critical", "3 GPUs hung for 10 s, waiting for rank 1 "),
+        ("dgx-a100:hang", "critical", "3 GPUs hung for 10 s, waiting for rank 1 "),
+        ("dgx-h100:late-rank", None, "3 GPUs busy so far"),
+        ("dgx-a100:starved-peer", "warning", "GPUs 1 and 2 waiting for GPU 0, "),
+        ("dgx-h100:checkpoint", "warning", "3 GPUs starved by disk, "),
+        ("dgx-h100:no-demand", None, "3 GPUs inactive, cause not known yet, "),
+        ("dgx-h100:training", "good", "3 GPUs busy"),
+    ],
+)
+async def test_a_first_look_says_what_its_figures_say(
+    name: str, level: str | None, text: str
+) -> None:
+    bench = simulated(name, gpus=3).skip(30)
+    board = board_of(bench.agent, bench.hardware)
+    await first_readings(bench.agent)
+    (clause,) = board.status().headline
+    assert (clause.level, clause.text[: len(text)]) == (level, text)
+    assert clause.alert is None or level is not None
+    assert "checkpoint" not in name or "peer" not in str(board.status().divided)
 
 
 @pytest.mark.parametrize("name", ["dgx-h200:exposed-communication", "dgx-h200:throttled"])
