@@ -54,23 +54,9 @@ def _allocated() -> AgentBench:
     return machines.simulated("dgx-station-v100:idle", config).run(2)
 
 
-def _laptop() -> AgentBench:
-    return machines.laptop(Path("/nonexistent")).run(2)
-
-
-def _simulated(name: str) -> Callable[[], AgentBench]:
+def _simulated(name: str, seconds: int = SECONDS) -> Callable[[], AgentBench]:
     """Two GPUs behind NVSwitches have all that eight would say."""
-    return lambda: machines.simulated(name, gpus=2).run(SECONDS)
-
-
-def _training() -> AgentBench:
-    """Until its steps have been seen for more than a minute."""
-    return machines.simulated("dgx-h100:late-rank", gpus=2).run(100)
-
-
-def _hang() -> AgentBench:
-    """Until the process that the others wait for is known."""
-    return machines.simulated("dgx-h100:hang", gpus=2).run(30)
+    return lambda: machines.simulated(name, gpus=2).run(seconds)
 
 
 def _taped(path: Path) -> Callable[[], AgentBench]:
@@ -83,10 +69,10 @@ MACHINES: dict[str, Callable[[], AgentBench]] = {
     "dgx-h200-nvlink-saturated": _shared,
     "dgx-h100-mig": _mig,
     "dgx-h100-xid": _xid,
-    "dgx-h100-late-rank": _training,
-    "dgx-h100-hang": _hang,
+    "dgx-h100-late-rank": _simulated("dgx-h100:late-rank", 100),  # more than a minute of steps
+    "dgx-h100-hang": _simulated("dgx-h100:hang", 30),  # until it is known who is waited for
     "dgx-station-v100-allocated": _allocated,
-    "laptop": _laptop,
+    "laptop": lambda: machines.laptop(Path("/nonexistent")).run(2),
     **{f"tape-{path.stem}": _taped(path) for path in sorted(TAPES.glob("*.tape"))},
 }
 

@@ -139,21 +139,15 @@ def reload(day: Day) -> None:
     day.start_agent()
 
 
-def reload_beneath(day: Day) -> None:
-    """The driver is loaded again beneath an agent that runs."""
-    reload_driver(day.machine)
-
-
-def reset(day: Day) -> None:
-    reset_gpu(day.machine, 0)
-
-
-def miss_one(day: Day) -> None:
-    day.unscraped(0.25, ticking=True)
-
-
-def miss_two(day: Day) -> None:
-    day.unscraped(0.5, ticking=True)
+HAPPENINGS: tuple[Callable[[Day], None], ...] = (
+    restart,
+    lambda day: day.unscraped(0.25, ticking=True),  # one scrape
+    reboot,
+    lambda day: day.unscraped(0.5, ticking=True),  # two scrapes
+    lambda day: reset_gpu(day.machine, 0),
+    reload,
+    lambda day: reload_driver(day.machine),  # beneath an agent that runs
+)
 
 
 def judged(folder: Path, *parts: Part) -> set[str]:
@@ -165,7 +159,7 @@ def judged(folder: Path, *parts: Part) -> set[str]:
 def test_nothing_is_reported_of_a_healthy_machine(tmp_path: Path) -> None:
     hours = [
         part
-        for happening in (restart, miss_one, reboot, miss_two, reset, reload, reload_beneath)
+        for happening in HAPPENINGS
         for part in (Part(12, "idle", happening), Part(12, "training", happening))
     ]
     assert judged(tmp_path, *hours) == set()

@@ -316,58 +316,46 @@ def test_this_machine() -> None:
 MANY = 260
 
 
-def many_disks(bench: HostBench) -> None:
-    for number in range(MANY):
-        bench.disk(f"sd{number}")
-    bench.psutil.disks = dict.fromkeys((f"sd{number}" for number in range(MANY)), (1, 1, 1))
+def many_disks(bench: HostBench, number: int) -> None:
+    bench.disk(f"sd{number}")
+    bench.psutil.disks[f"sd{number}"] = (1, 1, 1)
 
 
-def many_nics(bench: HostBench) -> None:
-    bench.psutil.nics = dict.fromkeys((f"eth{number}" for number in range(MANY)), (1, 1))
-
-
-def many_ports(bench: HostBench) -> None:
-    for number in range(MANY):
-        bench.port(f"mlx5_{number}")
-
-
-def many_arrays(bench: HostBench) -> None:
-    for number in range(MANY):
-        bench.array(f"md{number}", "raid1", "2", degraded="0")
-
-
-def many_sensors(bench: HostBench) -> None:
+def many_sensors(bench: HostBench, number: int) -> None:
     """Each with an alarm; only the last is raised, and is reported of."""
-    for number in range(MANY):
-        chip = f"{chassis.CLASS}/hwmon{number}"
-        bench.write(f"{chip}/name", "psu")
-        bench.write(f"{chip}/fan1_alarm", str(int(number == MANY - 1)))
+    chip = f"{chassis.CLASS}/hwmon{number}"
+    bench.write(f"{chip}/name", "psu")
+    bench.write(f"{chip}/fan1_alarm", str(int(number == MANY - 1)))
 
 
-def many_file_systems(bench: HostBench) -> None:
+def many_file_systems(bench: HostBench, number: int) -> None:
     bench.disk("sda")
-    for number in range(MANY):
-        bench.write(f"/sys/fs/ext4/dm-{number}/errors_count", "0")
+    bench.write(f"/sys/fs/ext4/dm-{number}/errors_count", "0")
 
 
 @pytest.mark.parametrize(
     ("make", "source", "parts"),
     [
         (many_disks, disk, {"counters": 3, "info": 1}),
-        (many_nics, network, {"counters": 2}),
-        (many_ports, infiniband, {"counters": 3, "errors": len(infiniband.FAULTS), "links": 2}),
-        (many_arrays, disk, {"arrays": 2}),
+        (lambda bench, n: bench.psutil.nics.update({f"eth{n}": (1, 1)}), network, {"counters": 2}),
+        (
+            lambda bench, n: bench.port(f"mlx5_{n}"),
+            infiniband,
+            {"counters": 3, "errors": len(infiniband.FAULTS), "links": 2},
+        ),
+        (lambda bench, n: bench.array(f"md{n}", "raid1", "2", degraded="0"), disk, {"arrays": 2}),
         (many_sensors, chassis, {"alarms": 1}),
         (many_file_systems, disk, {"signs": 1}),
     ],
 )
 def test_of_everything_as_many_are_reported_as_fit(
     bench: HostBench,
-    make: Callable[[HostBench], None],
+    make: Callable[[HostBench, int], None],
     source: ModuleType,
     parts: Mapping[str, int],
 ) -> None:
-    make(bench)
+    for number in range(MANY):
+        make(bench, number)
     for part, each in parts.items():
         reading = bench.read(source, part)
         assert len(reading.samples) == each * MOST_DEVICES
