@@ -50,8 +50,7 @@ EQUAL = 0.12
 MOSTLY = 0.5
 """Minimum activity at which the lower of two levels of power may be that of waiting, minimum share
 of the inactive time for which copies count as its cause, and maximum share of a core that workers
-of a waiting server use. Without the minimum for copies, one fewer of 112 recorded GPUs would be
-diagnosed correctly, both with and without GPM."""
+of a waiting server use."""
 
 EXPOSED = 1.5
 """Ratio of NVLink wire bytes to payload bytes below which transfers do not overlap with work. In 74

@@ -12,8 +12,7 @@ from agent.model import SignalQuality
 from agent.sources import workload
 
 COPY_RATE = 0.87
-"""Ratio of payload to PCIe limit during a copy from pinned memory (H100: 55.9 of 63 GB/s). With a
-ratio of 1, one fewer of 112 recorded GPUs would be diagnosed correctly."""
+"""Ratio of payload to PCIe limit during a copy from pinned memory (H100: 55.9 of 63 GB/s)."""
 
 PAGEABLE_RATE = 8e9
 """Bytes per second that a thread copies from pageable memory (6 to 9 GB/s on an H100)."""
@@ -135,8 +134,7 @@ CUDA graph, it is 1.05 to 1.32 us on an H200."""
 
 MOST_OF_INACTIVE = 0.25
 """Maximum launch overhead as a share of the inactive time. Queued launches have no overhead, and if
-a GPU is rarely inactive, most launches are queued. With 0.5, one fewer of 112 recorded GPUs would
-be diagnosed correctly, both with and without GPM."""
+a GPU is rarely inactive, most launches are queued."""
 
 
 def launch_rate(e: Evidence) -> float | None:

@@ -36,8 +36,7 @@ POWER_STEP = 0.05
 READINGS = 30
 """Number of 100 ms windows from which `work_level` is computed, and number of activity readings
 (one per second) that are searched for bursts. Fewer readings are not searched, because activity is
-uneven when a job starts. A server receives data at least once in READINGS seconds. With fewer
-windows, three fewer of 112 recorded GPUs were diagnosed correctly."""
+uneven when a job starts. A server receives data at least once in READINGS seconds."""
 
 UNEVEN = 0.12
 """Minimum coefficient of variation of activity that comes in bursts, as requests cause. In

@@ -13,9 +13,8 @@ SPAN = 6.0
 """Window in seconds over which most evidence is averaged. It contains 300 power samples."""
 
 DATA_RATE = 5e6
-"""Bytes per second above which traffic counts as data for the GPU. With the value of MESSAGES, one
-more of 112 recorded GPUs would be correct, but unrelated traffic would count. Over PCIe, a GPU that
-only spins receives 0.2 to 1 MB/s, and one that launches 250,000 small kernels a second 40 MB/s."""
+"""Bytes per second above which traffic counts as data for the GPU. Over PCIe, a GPU that only spins
+receives 0.2 to 1 MB/s, and one that launches 250,000 small kernels a second 40 MB/s."""
 
 KERNEL_RATE = 1.2e9
 """Bytes per second that a thread copies to newly allocated memory, which the Linux kernel has to
