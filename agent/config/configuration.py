@@ -107,7 +107,7 @@ def _in_file(
 
 def _similar(key: str, keys: Iterable[str]) -> list[str]:
     """Return suggestions for an unknown key: the same name in other sections. If there are none,
-    return the keys of its section, or keys with a similar name, or all keys."""
+    return the keys of its section, or keys with a similar name, or all sections and other keys."""
     from difflib import get_close_matches
 
     table, _, name = key.rpartition(".")
@@ -118,7 +118,7 @@ def _similar(key: str, keys: Iterable[str]) -> list[str]:
         [*top, *(one for one in same if "." in one)]
         or inside
         or get_close_matches(key, keys)
-        or [*keys]
+        or [*dict.fromkeys(f"[{one.split('.')[0]}]" if "." in one else one for one in keys)]
     )
 
 
