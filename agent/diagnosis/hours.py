@@ -17,9 +17,10 @@ import msgspec
 from agent.bounds import DISK_HANGS, HOUR, HOURS_KEPT, HOURS_SAVED_EVERY, MOST_OWNERS
 from agent.config.atomic_file import atomic_write
 from agent.diagnosis.accounting import GpuStateTime
-from agent.diagnosis.energy import NAMES as JOULE_NAMES
+from agent.diagnosis.energy import NAMES
 from agent.diagnosis.gpu_shares import JOB_SHARE, OF_JOB
 from agent.diagnosis.gpu_shares import KEY as SHARES
+from agent.diagnosis.job_record import Totals, totals
 from agent.errors import LogEvent, log
 from agent.model import Snapshot
 from agent.polling import intervals
@@ -96,9 +97,7 @@ class HourlySums:
         self._named = named
         self._past: dict[int, bytes] = {}  # hours before and after the current hour
         self._now = Hour(0, [])
-        self._seen: dict[str, dict[str, float]] = {}  # seconds by UUID at the last pass
-        self._spent: dict[str, dict[str, float]] = {}  # joules by UUID, maximum so far
-        self._tensor: dict[str, float] = {}  # tensor work by UUID at the last pass
+        self._seen: dict[str, Totals] = {}  # by UUID at the last pass, maximum so far
         self._jobs: dict[str, Mapping[Who, float]] = {}
         self._looked = self._saved = 0.0
         self._unsaved: set[int] = set()
@@ -157,27 +156,25 @@ class HourlySums:
             self._disk.join(DISK_HANGS)
 
     def _look(self) -> None:
-        """Add each GPU's seconds since the last call to the rows of the owners of its jobs."""
+        """Add each GPU's totals since the last call to the rows of the owners of its jobs."""
         for uuid, account in self._accounts.items():
-            seconds = {"/".join(pair): value for pair, value in account.booked.seconds.items()}
-            more = _grown(seconds, self._seen.get(uuid, {}))
-            self._seen[uuid] = seconds
-            _add(self._now.gpus.setdefault(uuid, {}), more)
-            spent = {"/".join(JOULE_NAMES[p]): j for p, j in account.booked.energy.spent().items()}
-            before = self._spent.setdefault(uuid, {})
-            joules = _grown(spent, before)
-            # an estimate made since the last counter reading may decrease
-            before |= {pair: max(j, before.get(pair, 0.0)) for pair, j in spent.items()}
+            now, before = totals(account.booked, 0), self._seen.get(uuid, {})
+            # an estimate of energy since the last counter reading may decrease
+            grown = {key: more for key in now if (more := now[key] - before.get(key, 0.0)) > 0}
+            self._seen[uuid] = before | {key: now[key] for key in grown}
+            seconds, joules = (
+                {"/".join(NAMES[pair]): more for (name, pair), more in grown.items() if name == of}
+                for of in ("seconds", "joules")
+            )
+            _add(self._now.gpus.setdefault(uuid, {}), seconds)
             for who, part in self._jobs.get(uuid, {NO_OWNER: 1.0}).items():
                 row = self._now.row(who)
-                _add(row.seconds, more, part)
-                if spent:
-                    _add(row.joules_by_state, joules, part)
+                _add(row.seconds, seconds, part)
+                _add(row.joules_by_state, joules, part)
+                if joules:
                     row.joules = (row.joules or 0.0) + part * sum(joules.values())
-                if account.booked.tensor is not None:
-                    worked = account.booked.tensor - self._tensor.get(uuid, 0.0)
-                    row.tensor = (row.tensor or 0.0) + part * worked
-            self._tensor[uuid] = account.booked.tensor or 0.0
+                if (tensor := ("tensor", None)) in now:
+                    row.tensor = (row.tensor or 0.0) + part * grown.get(tensor, 0.0)
 
     def _begin(self, hour: int, wall: float) -> None:
         """Start a new hour, or continue it after a restart or if the clock was set back."""
@@ -234,11 +231,6 @@ def _nameless(content: bytes) -> bytes:
     """Return the JSON of an hour with all its rows merged into one row without an owner."""
     hour = msgspec.json.decode(content, type=Hour)
     return msgspec.json.encode(Hour(hour.hour, [], since=hour.since).add(hour, named=False))
-
-
-def _grown(now: Mapping[str, float], before: Mapping[str, float]) -> dict[str, float]:
-    grown = ((name, value - before.get(name, 0.0)) for name, value in now.items())
-    return {name: more for name, more in grown if more > 0}
 
 
 def _add(sums: dict[str, float], more: Mapping[str, float], part: float = 1.0) -> None:
