@@ -176,12 +176,12 @@ class GpuIdentity:
     """Identity of a GPU. The index may change if another GPU is lost. The UUID never changes."""
 
     index: int
-    uuid: str
-    model: str
-    architecture: str
-    pci_bus_id: str
-    serial: str
-    vbios_version: str
+    uuid: str = ""
+    model: str = ""
+    architecture: str = ""
+    pci_bus_id: str = ""
+    serial: str = ""
+    vbios_version: str = ""
     racked: bool = False  # whether the GPU reports a chassis serial number, as in a rack
 
     @property

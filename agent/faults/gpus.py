@@ -43,7 +43,8 @@ def silent(machine: Look, _: Fault) -> Iterator[Seen]:
     for key, absences in sorted(found.items()):
         count = len({absence.metric.name for absence in absences})
         first = min(absences, key=lambda absence: SILENT.index(absence.reason))
-        yield Seen(key, figures=(Figure("metrics", count, None, "count"),), names=(first.detail,))
+        figures = (Figure("metrics", count, None, "count"),) if key.uuid else ()  # else all lack
+        yield Seen(key, figures=figures, names=(first.detail,))
 
 
 @cache

@@ -90,7 +90,7 @@ class GpuInventory:
     lost: Mapping[str, float] = field(default_factory=dict)  # loss time (s) by UUID
     not_answering: Mapping[str, tuple[float, str]] = field(default_factory=dict)
     """Last prompt response (s) and reason of each GPU that does not respond, by UUID."""
-    unmet: int = 0  # GPUs still unidentified, as their first calls hang
+    unmet: tuple[GpuIdentity, ...] = ()  # without a UUID, as their first calls hang
     missing: tuple[int, ...] = ()  # indices counted by the driver without a response so far
     most: int = 0  # maximum number of GPUs that have responded so far
     reason: Reason = Reason.STALLED  # why the driver is not connected, ...

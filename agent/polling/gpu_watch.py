@@ -12,7 +12,7 @@ from typing import Any
 from agent.clock import Clock, Stopwatch
 from agent.errors import Failure, LogEvent, log
 from agent.hardware.nvml import Nvml
-from agent.model import FINAL, Absent, Labels, Reading, ReadKey, Reason
+from agent.model import FINAL, Absent, GpuIdentity, Labels, Reading, ReadKey, Reason
 from agent.polling import intervals
 from agent.polling.gpu_state import EventSubscription, GpuInventory, GpuProcesses
 from agent.polling.gpu_threads import OVERTAKEN, GpuThreads, Left, LeftGpu, Visit
@@ -347,7 +347,7 @@ class GpuWatch:
             lost={gpu.uuid: gpu.state.lost_at for gpu in gpus if gpu.state.lost_at is not None},
             not_answering={gpu.uuid: silent[gpu.index] for gpu in gpus if gpu.index in silent},
             missing=tuple(n for n in sorted(unanswered) if self.watched.of(n) is None),
-            unmet=sum(self.watched.of(index) is None for index in self.threads.left),
+            unmet=tuple(GpuIdentity(n) for n in self.threads.left if self.watched.of(n) is None),
             most=max(self.inventory.most, len(unanswered.keys() | there)),
             why_not="",
         )

@@ -106,7 +106,7 @@ def reads(
             out.absent(GPUS, absent)
             out.absent(GPUS_EXPECTED, absent)
             return
-        out.add(GPUS, inventory.answering + inventory.unmet)
+        out.add(GPUS, inventory.answering + len(inventory.unmet))
         most = expected.most(inventory.most, out.at)
         out.add(GPUS_EXPECTED, settings[SpecConfig].gpus or (spec.gpus if spec else most))
 

@@ -43,6 +43,9 @@ BASIS = {
 }
 
 
+SILENT = "the driver does not respond"
+
+
 class Loss(NamedTuple):
     """A loss of GPU time in the last minutes (`Judged.window`): its state and cause, its share of
     that time, and the seconds since it began."""
@@ -133,7 +136,7 @@ def judged(
     on = {gpu.uuid: job for job in jobs.running for gpu in job.receipt.gpus}
     divided = {labels["uuid"] for labels in source.samples.labelled(mig.INSTANCE_INFO)}
     found = []
-    for one in sorted(inventory.gpus, key=lambda one: one.index):
+    for one in sorted((*inventory.gpus, *inventory.unmet), key=lambda one: one.index):
         verdict, job = snapshot.verdicts.get(one.key), on.get(one.uuid)
         if one.uuid in inventory.lost:
             stood = snapshot.at - inventory.lost[one.uuid]
@@ -237,10 +240,10 @@ def _why_not(gpu: GpuIdentity, samples: SampleStore, snapshot: Snapshot) -> tupl
     absence = samples.absence(activity.ACTIVITY, *gpu.key.labels)
     absence = absence or snapshot.unjudged.get(gpu.key)
     if absence is None:
-        return Reason.UNKNOWN, ""
+        return (Reason.UNKNOWN, "") if gpu.uuid else (Reason.NOT_ANSWERING, SILENT)
     late = absence.reason in (Reason.STALLED, Reason.NOT_ANSWERING)
     no_value = f"no activity value, {ABSENT[absence.reason]}"
-    words = "the driver does not respond" if late else no_value
+    words = SILENT if late else no_value
     detail = absence.detail if absence.reason is not Reason.NOT_ANSWERING else ""
     return absence.reason, f"{words} ({detail})" if detail else words
 

@@ -22,7 +22,7 @@ export function showGpus(parent, status, history, open) {
   const grouped = new Set(status.groups.flatMap(({ gpus }) => gpus));
   const rows = status.groups.flatMap((group) => [{ group }, ...group.gpus.map((gpu) => ({ gpu: byNumber.get(gpu) }))]);
   const rest = status.gpus.filter(({ gpu }) => !grouped.has(gpu)).map((gpu) => ({ gpu }));
-  keep(parent, [...rows, ...rest], ({ group, gpu }) => gpu?.uuid ?? `above GPU ${group.gpus[0]}`,
+  keep(parent, [...rows, ...rest], ({ group, gpu }) => gpu ? gpu.uuid || gpu.gpu : `above GPU ${group.gpus[0]}`,
     ({ gpu }) => (gpu ? makeRow(gpu, open) : makeLead()),
     (node, { group, gpu }) => (gpu ? showRow(node, gpu, status, history) : showLead(node, group, status)));
 }

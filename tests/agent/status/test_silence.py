@@ -70,3 +70,9 @@ def test_a_gpu_that_does_not_answer_has_one_start() -> None:
     found = statuses("dgx-station-v100:gpu-slow", 40.0)
     ((start, older),) = starts(found, "gpu_not_answering")
     assert (abs(start - 5.0) <= 1.5, older) == (True, False)
+
+
+def test_a_gpu_that_never_answered_has_its_place() -> None:
+    *_, status = statuses("dgx-station-v100:gpu-slow", 50.0, before=30.0)
+    assert [gpu.faulty for gpu in status.gpus] == [False, True, False, False]
+    assert status.headline[1].text == "GPUs 0, 2 and 3 busy; GPU 1 cannot be judged"
