@@ -146,15 +146,11 @@ def files(settings: Settings) -> dict[str, str]:
 
 def runbook(parameters: RuleParameters, groups: Sequence[Group]) -> str:
     """Return the text of RUNBOOK.md."""
-    generated = {
-        "{XIDs}": "\n".join(table()),
-        **{
-            f"{{cures of {s}}}": "\n".join(
-                f"- {SUMMARIES[s, c]}: {ADVICE[s, c]}" for c in CAUSES[s]
-            )
-            for s in (State.STARVED, State.THROTTLED)
-        },
-    }
+    generated = {"{XIDs}": "\n".join(table())}
+    for state in (State.STARVED, State.THROTTLED):
+        pairs = [(state, cause) for cause in CAUSES[state]]
+        cures = "\n".join(f"- {SUMMARIES[pair]}: {ADVICE[pair]}" for pair in pairs)
+        generated[f"{{cures of {state}}}"] = cures
     parts: dict[str, dict[str, list[Fault]]] = {}
     title, rules_of = "", dict[str, list[Fault]]()
     for group in groups:

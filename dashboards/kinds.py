@@ -32,19 +32,13 @@ def worded(label: str, texts: Mapping[str, str], **properties: object) -> Json:
     return override(label, {"mappings": mappings, **properties})
 
 
-UNOBSERVED = {"mode": "fixed", "fixedColor": board.COLOURS["unobserved"]}
+_LOOK_OF_STATES = {
+    f"{state.value}/{cause.value}": (colour, board.name_of((state, cause)))
+    for (state, cause), colour in board.STATES.items()
+} | {"unobserved/": (board.COLOURS["unobserved"], "not observed")}
 OF_STATES = [
-    *(
-        override(
-            f"{state.value}/{cause.value}",
-            {
-                "color": {"mode": "fixed", "fixedColor": colour},
-                "displayName": board.name_of((state, cause)),
-            },
-        )
-        for (state, cause), colour in board.STATES.items()
-    ),
-    override("unobserved/", {"color": UNOBSERVED, "displayName": "not observed"}),
+    override(key, {"color": {"mode": "fixed", "fixedColor": colour}, "displayName": name})
+    for key, (colour, name) in _LOOK_OF_STATES.items()
 ]
 """Overrides that give series named `state/cause` the name and colour of the state and cause."""
 
@@ -89,6 +83,8 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
         """Return the JSON of the panel in the format of Grafana 10 to 13, without a position."""
         word = "None" if self.empty.startswith("while") else "Empty"
         absent = f"{word} {self.empty}" if self.empty else "Nothing in this time range"
+        usual = {"unit": self.unit, "noValue": absent, "thresholds": painted(NEUTRAL)}
+        named = zip(ascii_uppercase, queries, strict=False)
         return {
             "type": kind,
             "title": self.title,
@@ -96,17 +92,10 @@ class Panel(Struct, kw_only=True, forbid_unknown_fields=True):
             "datasource": DATASOURCE,
             "gridPos": {"w": self.width, "h": self.height},
             "transformations": [],
-            "targets": [
-                _target(*named, kind) for named in zip(ascii_uppercase, queries, strict=False)
-            ],
+            "targets": [_target(*one, kind) for one in named],
             "options": options,
             "fieldConfig": {
-                "defaults": {
-                    "unit": self.unit,
-                    "noValue": absent,
-                    "thresholds": painted(NEUTRAL),
-                    **defaults,
-                },
+                "defaults": {**usual, **defaults},
                 "overrides": [*self._overrides()],
             },
             **more,
@@ -256,15 +245,13 @@ class Table(Panel, kw_only=True):
         first = self.columns[0]
         worst = {"displayName": first.title, "desc": not self.ascending}
         queries = [("", scope(column.expr)) for column in self.columns]
+        options: Json = {"showHeader": True, "cellHeight": self.cells}
+        options["sortBy"] = [] if self.as_asked else [worst]
         return self._made(
             "table",
             queries,
             {"thresholds": painted(STEPS[first.steps]), **LOOKS["cells"]},
-            {
-                "showHeader": True,
-                "cellHeight": self.cells,
-                "sortBy": [] if self.as_asked else [worst],
-            },
+            options,
             transformations=self._merged(" ".join(expr for _, expr in queries)),
         )
 

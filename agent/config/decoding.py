@@ -4,6 +4,7 @@ Literal, or the keys of a Struct."""
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
@@ -38,11 +39,9 @@ class TextCheck:
 
     def check(self, text: str, key: str) -> None:
         """Raise Mismatch if the string is invalid."""
-        try:
+        with suppress(ValueError):
             if self.holds(text):
                 return
-        except ValueError:
-            pass
         raise Mismatch(key, f"{shown(text)} is not {self.description}")
 
 

@@ -64,14 +64,12 @@ def slots(machine: Look, _: Fault) -> Iterator[Seen]:
         most = samples.value(pcie.GENERATION_LIMIT, *key.labels)
         if lanes is None or most is None or lanes != samples.value(pcie.WIDTH_LIMIT, *key.labels):
             continue
-        yield Seen(
-            key,
-            figures=(
-                Figure("generation", most, None, "count"),
-                Figure("lanes", lanes, None, "count"),
-                Figure("speed", speed, sheet, "bytes_per_second"),
-            ),
+        figures = (
+            Figure("generation", most, None, "count"),
+            Figure("lanes", lanes, None, "count"),
+            Figure("speed", speed, sheet, "bytes_per_second"),
         )
+        yield Seen(key, figures=figures)
 
 
 def fatal(machine: Look, fault: Fault) -> Iterator[Seen]:

@@ -90,7 +90,9 @@ class SimulatedNvml:
         if self.machine.driver.numbers < since:
             refuse(driver.FUNCTION_NOT_FOUND)
         if function.startswith(("nvmlDevice", "nvmlGpmSampleGet", "nvmlGpmQuery")):
-            self._hang()
+            while self.machine.driver.hung:
+                self._nap(driver.TIMEOUT)
+                self.machine.advance()
         if not self.machine.driver.users:
             refuse(driver.UNINITIALIZED)
         failures = self.machine.driver.failures
@@ -189,21 +191,14 @@ class SimulatedNvml:
         return gpu, None
 
     def _wait(self, gpu: SimulatedGpu) -> None:
-        """If the GPU is slow, block the call for `gpu.slow` wall-clock seconds. If the clock does
-        not advance by itself, raise an NVML error instead."""
+        """If the GPU is slow, block the call for `gpu.slow` wall-clock seconds."""
         over = self.machine.clock.monotonic() + gpu.slow * self.machine.clock.speed
         while gpu.slow and self.machine.clock.monotonic() < over:
-            if not self.real_time:
-                refuse(driver.UNKNOWN)
-            self._nap()
+            self._nap(driver.UNKNOWN)
 
-    def _hang(self) -> None:
-        while self.machine.driver.hung:
-            if not self.real_time:
-                refuse(driver.TIMEOUT)
-            self._nap()
-            self.machine.advance()
-
-    def _nap(self) -> None:
+    def _nap(self, code: int) -> None:
+        """Block for NAP seconds. If the clock does not advance by itself, raise the NVML error."""
+        if not self.real_time:
+            refuse(code)
         clock = self.machine.clock
         clock.block(clock.monotonic() + NAP * clock.speed)

@@ -141,11 +141,9 @@ def reads(host: Host, options: HostOptions) -> Iterator[Read]:
     why a GPU is starved. Other reads run less often."""
     files, busy, manager = host.files, CpuBusy(host.psutil).read, FabricService(host.files).read
     both = (MOUNTS, NETWORK_MOUNTS)
-    for key, metrics, run in (
-        (ReadKey("cpu", "busy"), (BUSY, IO_WAIT), busy),
-        (ReadKey("pressure", "totals"), (PRESSURE,), partial(_pressure, files)),
-    ):
-        yield Read(key, metrics, run, options.every, varies=True)
+    yield Read(ReadKey("cpu", "busy"), (BUSY, IO_WAIT), busy, options.every, varies=True)
+    key, stalls = ReadKey("pressure", "totals"), partial(_pressure, files)
+    yield Read(key, (PRESSURE,), stalls, options.every, varies=True)
     mounts = partial(_mounts, files)
     yield Read(ReadKey("filesystem", "mounts"), both, mounts, fixed(intervals.MOUNTS))
     key = ReadKey("fabric_service", "state")
