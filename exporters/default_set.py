@@ -33,16 +33,11 @@ class DefaultSet:
 
     def choose(self, families: Families, now: float) -> dict[str, list[Sample]]:
         """Return the samples in the default set, by metric. `now` is in monotonic seconds."""
-        found = {}
-        for name, samples in families.items():
-            metric = samples[0].metric
-            if chosen := self._chosen(metric, samples, families, now):
-                found[name] = chosen
-        return found
+        chosen = {name: self._chosen(its, families, now) for name, its in families.items()}
+        return {name: its for name, its in chosen.items() if its}
 
-    def _chosen(
-        self, metric: Metric, samples: list[Sample], families: Families, now: float
-    ) -> list[Sample]:
+    def _chosen(self, samples: list[Sample], families: Families, now: float) -> list[Sample]:
+        metric = samples[0].metric
         match metric.shown:
             case InDefault.ALL:
                 found = samples

@@ -65,17 +65,14 @@ class FleetPages:
         return web.Response(body=node_page(node, page).encode(), headers=headers)
 
     async def _targets(self, request: web.Request) -> web.Response:
-        found = [
-            {
-                "targets": [request.host],
-                "labels": {
-                    "__metrics_path__": f"/{node.name}/metrics",
-                    "instance": f"{node.name}:9935",  # the same format as for real nodes
-                    "cluster": CLUSTER,
-                    "rack": node.rack,
-                    "node": node.name,
-                },
+        found = []
+        for node in self._nodes.values():
+            labels = {
+                "__metrics_path__": f"/{node.name}/metrics",
+                "instance": f"{node.name}:9935",  # the same format as for real nodes
+                "cluster": CLUSTER,
+                "rack": node.rack,
+                "node": node.name,
             }
-            for node in self._nodes.values()
-        ]
+            found.append({"targets": [request.host], "labels": labels})
         return web.Response(body=encode(found), headers={hdrs.CONTENT_TYPE: JSON})

@@ -88,9 +88,8 @@ class MetricsConfig(Section, frozen=True):
         for key, patterns in (("keep", self.keep), ("drop", self.drop)):
             for place, pattern in enumerate(patterns):
                 if not any(pattern.fullmatch(metric.name) for metric in EXPORTED):
-                    raise Mismatch(
-                        f"{key}[{place}]", f"{shown(pattern.pattern)} is not {_expected(pattern)}"
-                    )
+                    why = f"{shown(pattern.pattern)} is not {_expected(pattern)}"
+                    raise Mismatch(f"{key}[{place}]", why)
 
     def of(self, full: Families, default: Callable[[], Families]) -> Families:
         """Return the families to export, given all families and the default set."""

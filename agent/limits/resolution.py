@@ -177,11 +177,8 @@ def _infiniband(machine: LimitInputs) -> Iterator[PathFigures]:
 
 
 def find_paths(machine: LimitInputs) -> list[PathFigures]:
-    return [
-        found
-        for path in (_nvlink, _pcie, _hbm, _disk, _network, _infiniband)
-        for found in path(machine)
-    ]
+    kinds = (_nvlink, _pcie, _hbm, _disk, _network, _infiniband)
+    return [found for kind in kinds for found in kind(machine)]
 
 
 def resolve(machine: LimitInputs, found: Iterable[PathFigures]) -> dict[PathKey, Limit]:

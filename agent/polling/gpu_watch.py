@@ -81,10 +81,9 @@ class GpuWatch:
             self.threads.start_attempts()
         why_not = "no GPU answers" if self.threads.blind() else self.inventory.why_not
         wrong = why_not and self.inventory.reason is not Reason.RELEASED
-        advice = (
-            "GPU metrics are absent until the NVIDIA driver answers; --simulate dgx-h100 shows "
-        )
-        failure = Failure(why_not, "", f"{advice}the agent without a GPU") if wrong else None
+        means = "GPU metrics are absent until the NVIDIA driver answers"
+        helps = "--simulate dgx-h100 shows the agent without a GPU"
+        failure = Failure(why_not, "", f"{means}; {helps}") if wrong else None
         now, speed = self.clock.monotonic(), self.clock.speed
         emit(Reading(CONNECTION, now, intervals.TICK, failure=failure, speed=speed))
         self._first_turn_over = True

@@ -152,9 +152,8 @@ def is_refusal(answer: Json) -> TypeGuard[dict[str, Json]]:
     if not isinstance(answer, dict) or len(answer) != 1:
         return False
     ((name, code),) = answer.items()
-    return name == "mismatch" or (
-        name in {"error", "errno"} and isinstance(code, int) and 0 < code < 2**64
-    )
+    known = isinstance(code, int) and 0 < code < 2**64
+    return name == "mismatch" or (name in {"error", "errno"} and known)
 
 
 def refuse(answer: Json, what: str) -> NoReturn:

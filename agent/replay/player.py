@@ -117,9 +117,8 @@ class Tape:
             if self._line == 1:
                 title = convert(content, _Title)
                 if title.version != answers.VERSION:
-                    raise ValueError(
-                        f"it has version {title.version}, this agent plays {answers.VERSION}"
-                    )
+                    why = f"it has version {title.version}, this agent plays {answers.VERSION}"
+                    raise ValueError(why)
                 self._whole = title.seconds
             elif isinstance(content, dict) and "frames" in content:
                 self.seconds = round(convert(content, _Footer).seconds, 3)

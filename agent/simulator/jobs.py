@@ -153,10 +153,8 @@ class SimulatedJobs:
         threads = [t.load for team in self.teams for p in team.members for t in p.threads]
         self.cores = sum(load.cores for load in threads)
         self.blocked = sum(load.blocked for load in threads)
-        rates |= {
-            "cgroup:read": storage.from_disks if self.teams else 0.0,
-            "cgroup:written": storage.written if self.teams else 0.0,
-        }
+        disks = storage if self.teams else StorageRates()
+        rates |= {"cgroup:read": disks.from_disks, "cgroup:written": disks.written}
         self.meter.flow(now, rates)
         self.meter.keep(rates)
 

@@ -85,10 +85,8 @@ class LinkReads:
         """Yield the GPU rows for payload and wire bytes, with IDs of NVLink 5 if no others work."""
         if self._newer is None:
             asked = _FIELDS[0], NVLINK5_BYTES[138]
-            old, new = (
-                isinstance(answer, Absent)
-                for answer in self._device.fields([(field, ALL_LINKS) for field in asked])
-            )
+            answers = self._device.fields([(field, ALL_LINKS) for field in asked])
+            old, new = (isinstance(answer, Absent) for answer in answers)
             self._newer = None if old and new else old
         for scope, labels in scopes.items():
             for metric, field in fields.items():
