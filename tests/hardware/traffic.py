@@ -28,11 +28,9 @@ def copies(watcher: Watcher, seconds: float = 12.0) -> Iterator[Figure]:
             start = watcher.clock.monotonic()
             watcher.ticks(seconds)
             end = watcher.clock.monotonic()
-            moved, other = (
-                (pcie.RECEIVED, pcie.TRANSMITTED)
-                if kind.startswith("h2d")
-                else (pcie.TRANSMITTED, pcie.RECEIVED)
-            )
+            moved, other = pcie.RECEIVED, pcie.TRANSMITTED
+            if kind.startswith("d2h"):
+                moved, other = other, moved
             points = [p for p in watcher.points(moved, "0") if start <= p.at <= end]
             truth = load.rate(points[0].at, points[-1].at)
             mine = slope(points)
@@ -127,14 +125,8 @@ def _links_of_one(watcher, rate, index: str, start: float, end: float):  # type:
         truth = rate(points[0].at, points[-1].at)
         mine = slope(points)
         note = f"{mine / 1e9:.2f} GB/s, NCCL {truth / 1e9:.2f}, {len(points)} readings"
-        yield Figure(
-            f"gpu{index} {metric}",
-            mine / truth,
-            1 - NCCL_WITHIN,
-            1 + NCCL_WITHIN,
-            "of NCCL's",
-            note,
-        )
+        bounds = 1 - NCCL_WITHIN, 1 + NCCL_WITHIN
+        yield Figure(f"gpu{index} {metric}", mine / truth, *bounds, "of NCCL's", note)
     for metric in wire:
         mine = watcher.rate(metric, index, start, end)
         share = mine / (links * LINK_BYTES)

@@ -88,13 +88,11 @@ def steps(
         yield length * waits, WAIT
 
 
-def accumulated(
-    period: float, parts: int, *, last: float = 0.3, jitter: float = 0.01, seed: int = 3
-) -> Iterator[Phase]:
+def accumulated(period: float, parts: int) -> Iterator[Phase]:
     """Training that accumulates gradients: equal parts, and a longer pause after the last one."""
-    chance = random.Random(seed)
+    chance, last = random.Random(3), 0.3
     while True:
-        part = period / (parts + last) * max(0.5, chance.gauss(1, jitter))
+        part = period / (parts + last) * max(0.5, chance.gauss(1, 0.01))
         for _ in range(parts):
             yield part * 0.85, WORK
             yield part * 0.15, 430.0

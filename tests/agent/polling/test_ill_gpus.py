@@ -30,12 +30,8 @@ def test_a_gpu_that_hangs_costs_its_own_samples_alone() -> None:
 
     bench.run(30.0, step)
     assert [bench.lost(gpu) > 0 for gpu in range(4)] == [False, True, False, False]
-    assert {gpu: seconds > 2.0 for gpu, seconds in bench.unobserved().items()} == {
-        "0": False,
-        "1": True,
-        "2": False,
-        "3": False,
-    }
+    assert len(bench.unobserved()) == 4
+    assert {gpu for gpu, seconds in bench.unobserved().items() if seconds > 2.0} == {"1"}
     took = {gpu: value for (gpu, _), value in bench.values.all(GPU_READ_SECONDS).items()}
     assert took["1"] > 20.0
     assert max(took[gpu] for gpu in ("0", "2", "3")) < 1.0
@@ -68,8 +64,7 @@ def test_a_slow_gpu_is_named_alone_also_by_an_agent_short_of_processors(
 
 
 def test_it_is_read_again_once_it_answers_promptly() -> None:
-    bench = IllGpus("dgx-station-v100")
-    bench.run(4.0)
+    bench = IllGpus("dgx-station-v100").run(4.0)
     bench.slow(2, 5.0)
     bench.run(4.0)
     assert bench.values.value(power.POWER, *_labels(bench, 2)) is None
@@ -85,8 +80,7 @@ def test_it_is_read_again_once_it_answers_promptly() -> None:
 
 
 def test_many_calls_that_are_slow_one_by_one_delay_nothing_either() -> None:
-    bench = IllGpus("dgx-station-v100")
-    bench.run(4.0)
+    bench = IllGpus("dgx-station-v100").run(4.0)
     bench.slow(0, 0.4)
     bench.run(20.0)
     assert [bench.lost(gpu) > 0 for gpu in range(4)] == [True, False, False, False]
@@ -173,8 +167,7 @@ def test_one_that_is_divided_answers_otherwise_and_is_not_ill() -> None:
 
 @pytest.mark.parametrize("ill", [(0, 1), (2, 3)])
 def test_two_gpus_that_hang_at_once_cost_no_other(ill: tuple[int, int]) -> None:
-    bench = IllGpus("dgx-station-v100")
-    bench.run(4.0)
+    bench = IllGpus("dgx-station-v100").run(4.0)
     for gpu in ill:
         bench.slow(gpu, 45.0)
     bench.run(20.0)
@@ -183,8 +176,7 @@ def test_two_gpus_that_hang_at_once_cost_no_other(ill: tuple[int, int]) -> None:
 
 
 def test_a_driver_that_hangs_is_no_gpu_that_does_not_answer() -> None:
-    bench = IllGpus("dgx-station-v100")
-    bench.run(4.0)
+    bench = IllGpus("dgx-station-v100").run(4.0)
     bench.machine.driver.hung = True
     bench.run(12.0)
     assert bench.threads == 3
