@@ -42,17 +42,12 @@ def peer_advice(who: str = "the GPU that it waits for (`dgx-telemetry once` name
     return str(_TABLE["text"]["balance"]).format(who=who)
 
 
-def of_gpu(index: int, step: str) -> str:
-    """Return the first step of the GPU that others wait for, for those that wait."""
-    return f"For GPU {index}: {step}"
-
-
 def saving_advice(saving: Saving) -> str:
     """Return the first step to gain a saving, for the GPU that the others wait for if known."""
     if saving.late and not saving.due_to:
         return peer_advice(f"GPU {saving.late.index}")
     step = TEXTS[saving.advice] if saving.advice else ADVICE.get(saving.due_to or saving.pair, "")
-    return of_gpu(saving.late.index, step) if saving.late else step
+    return OF_PEER.format(saving.late.index, step) if saving.late else step
 
 
 def severity(pair: Pair) -> Severity | None:
@@ -64,6 +59,9 @@ def severity(pair: Pair) -> Severity | None:
 
 TEXTS: dict[str, str] = {**_TABLE["text"], "find_rank": hang_advice(), "balance": peer_advice()}
 """The texts of the first steps against losses of GPU time, by name of the step."""
+
+OF_PEER = "For GPU {}: {}"
+"""The first step of GPUs that wait: that of the GPU with this index."""
 
 OF_PAIR = _by_pair("step")
 """The name of the first step for each state and cause. Healthy states have none."""

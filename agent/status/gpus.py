@@ -6,7 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from agent import model
-from agent.diagnosis.advice import ALERTS, OF_PAIR, SUMMARIES, advice, of_gpu, severity
+from agent.diagnosis.advice import ALERTS, OF_PAIR, OF_PEER, SUMMARIES, advice, severity
 from agent.diagnosis.state_seconds import LEADER_WINDOW
 from agent.diagnosis.thresholds import Thresholds
 from agent.faults.findings import action, by_kind
@@ -152,10 +152,9 @@ def judged(
             found.append(lacks)
         else:
             found.append(_judged(one, verdict, job, history, source))
-    steps = {gpu.number: gpu.do for gpu in found}
+    steps: dict[int | None, str] = {gpu.number: gpu.do for gpu in found}
     late = {gpu.number: gpu.waits_for for gpu in found if gpu.loss == PEER}
-    awaited = ((n, one, steps.get(one)) for n, one in late.items() if one is not None)
-    of = {number: of_gpu(one, step) for number, one, step in awaited if step}
+    of = {n: OF_PEER.format(one, step) for n, one in late.items() if (step := steps.get(one))}
     return [gpu._replace(do=of.get(gpu.number, gpu.do)) for gpu in found]
 
 

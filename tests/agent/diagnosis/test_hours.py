@@ -346,18 +346,13 @@ def test_what_another_user_calls_alike_is_another_job(
 
 def test_hours_and_jobs_have_all_tensor_work_that_is_counted() -> None:
     """Also of a GPU that was lost meanwhile, whose counter starts again."""
-    bench = simulated("dgx-h100:training", gpus=2)
+    bench, counted = simulated("dgx-h100:training", gpus=2), []
     sums = HourlySums(bench.agent.diagnosis.accounts, None)
-
-    def counted() -> list[float]:
+    for change in (lose, restore, restore):
         for _ in range(30):
             sums(bench.run(1).latest)
-        return list(bench.samples.all(TENSOR_SECONDS).values())
-
-    _, lost = counted()
-    lose(bench.machine, 1)
-    counted()
-    restore(bench.machine, 1)
-    expected = lost + sum(counted())
+        counted.append(bench.samples.all(TENSOR_SECONDS).values())
+        change(bench.machine, 1)
+    expected = [*counted[0]][1] + sum(counted[2])
     assert sum(row["tensor"] for row in rows(sums)) == pytest.approx(expected)
     assert bench.jobs.running[0].receipt.tensor == pytest.approx(expected, abs=1.0)
