@@ -67,7 +67,7 @@ def divide_inactive(e: Evidence) -> Shares:
     )
     for cause, seconds in parts:
         found[cause] = found.get(cause, 0.0) + seconds
-    rest, joined = _rest(e, peer, found.get(Cause.UNKNOWN, 0.0), 0.0 if polls else blocked)
+    rest, joined = _rest(e, peer, found.get(Cause.UNKNOWN, 0.0), blocked)
     found[rest] = sum(found.pop(one, 0.0) for one in joined)
     return {
         cause: Share(seconds, FACTS[cause](e)) for cause, seconds in found.items() if seconds > 0
