@@ -19,9 +19,8 @@ PAGEABLE_RATE = 8e9
 
 MAPPED_RATE = 12e9
 """Bytes per second that a thread copies to pageable memory that is in use (9 to 13 GB/s). Within a
-moment, the rate of PCIe is at least half of that while copies from pageable memory run. On an H200,
-it is 6 to 16 GB/s for copies of 16 MB or more, and 3 to 5 GB/s for copies of 64 to 512 KB, of which
-the thread copies all to a buffer of the driver before the GPU begins."""
+moment, the rate of PCIe is at least half of that while copies from pageable memory run, but 3 to 5
+GB/s if the thread copies all of a small batch to a buffer of the driver first."""
 
 
 def copies_fill(e: Evidence, inactive: float) -> float:

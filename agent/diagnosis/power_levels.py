@@ -12,12 +12,11 @@ from itertools import accumulate
 
 FEWEST = 20
 """Minimum number of samples. In addition, one in FEWEST samples at each end of the range counts as
-an outlier. With 60 samples, the results for all recorded loads are the same."""
+an outlier."""
 
 APART = 0.62
 """Maximum ratio of the lower to the upper level at which the levels are distinct. In recordings,
-the ratio is 0.31 to 0.53 if a job works only part of the time, and at least 0.76 otherwise. With
-0.78, five fewer of 180 recorded GPUs would be diagnosed correctly."""
+the ratio is 0.31 to 0.53 if a job works only part of the time, and at least 0.76 otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
