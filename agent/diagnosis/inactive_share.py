@@ -84,7 +84,10 @@ def _rest(
     files = 0 < left <= MOSTLY * blocked
     rest = Cause.PEER if in_turns else _disk(e) if files else Cause.UNKNOWN
     rest = Cause.REQUESTS if serves(e) else rest
-    waits = {Cause.NETWORK} if rest is Cause.UNKNOWN and _serves_or_waits(e) else set()
+    # a server of large requests, or a slow link: the kernel needs little time for uneven data
+    most = workload.REST_CORES * KERNEL_RATE * e.second.activity
+    uneven = e.history.deliveries and _may_serve(e) and 0.0 <= (e.host.requests or -1.0) < most
+    waits = {Cause.NETWORK} if rest is Cause.UNKNOWN and uneven else set()
     return rest, {rest, Cause.UNKNOWN} | waits
 
 
@@ -129,14 +132,6 @@ def _may_serve(e: Evidence) -> bool:
     blocked = any(e.host.share(role, "blocked") for role in workload.ROLES)
     messages = (e.host.rate(workload.CGROUP_READ) or 0.0) < MESSAGES
     return e.host.launching is not None and messages and _working(e) < MOSTLY and not blocked
-
-
-def _serves_or_waits(e: Evidence) -> bool:
-    """Return whether the job may be a server of large requests, or wait for a link that delivers
-    unevenly: its data comes in bursts, and the kernel needs little time for it beside its work."""
-    most = workload.REST_CORES * KERNEL_RATE * e.second.activity
-    received = e.host.requests
-    return e.history.deliveries and _may_serve(e) and received is not None and received < most
 
 
 def awaited(e: Evidence) -> Evidence | None:
