@@ -28,10 +28,10 @@ HELD: Pair = (State.HELD, Cause.NONE)
 HUNG: Pair = (State.HUNG, Cause.NONE)
 PEER: Pair = (State.STARVED, Cause.PEER)
 
-THERMAL = ("software_thermal", "hardware_thermal")
 WAITS = Cause.CPU, Cause.DISK, Cause.NETWORK
 """Causes for which a thread waits before it launches, so that its launches are not late."""
 
+THERMAL = ("software_thermal", "hardware_thermal")
 REASONS: tuple[tuple[Cause, FactKind, tuple[str, ...]], ...] = (
     (Cause.THERMAL, FactKind.THERMAL_SLOWDOWN, THERMAL),
     (Cause.POWER, FactKind.POWER_BRAKE, ("power_brake",)),
@@ -165,9 +165,9 @@ def _inactive(e: Evidence, inactive: float) -> Shares:
 
 
 def _not_late(inactive: Shares, late: float) -> float:
-    """Return the part of `late`, which `inactive` includes, in which threads wait before they
-    launch, and take it away from these waits."""
-    part, before = late and late / sum(share.seconds for share in inactive.values()), 0.0
+    """Return the part of `late` in which threads wait, and take it from the waits in `inactive`."""
+    whole, before = sum(share.seconds for share in inactive.values()), 0.0
+    part = late / whole if late else 0.0
     for cause in filter(inactive.__contains__, WAITS):
         seconds, facts = inactive[cause]
         inactive[cause] = Share(seconds * (1.0 - part), facts)

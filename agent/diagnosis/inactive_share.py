@@ -85,8 +85,8 @@ def _rest(
     rest = Cause.PEER if in_turns else _disk(e) if files else Cause.UNKNOWN
     rest = Cause.REQUESTS if serves(e) else rest
     # a server of large requests, or a slow link: the kernel needs little time for uneven data
-    most = workload.REST_CORES * KERNEL_RATE * e.second.activity
-    uneven = e.history.deliveries and _may_serve(e) and 0.0 <= (e.host.requests or -1.0) < most
+    received, most = e.host.requests, workload.REST_CORES * KERNEL_RATE * e.second.activity
+    uneven = received is not None and received < most and e.history.deliveries and _may_serve(e)
     waits = {Cause.NETWORK} if rest is Cause.UNKNOWN and uneven else set()
     return rest, {rest, Cause.UNKNOWN} | waits
 
